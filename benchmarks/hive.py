@@ -32,6 +32,7 @@ from townlet.decide.domains.hive.grid import CHUNKS, TYPES
 from townlet.decide.service import Service
 from townlet.decide.settings import load_settings
 from townlet.decide.state import Experience
+from townlet.decide.storage.file import FileStorage
 from townlet.decide.training_thread import TrainingThread
 from townlet.runs.statistics import bootstrap_interval, iqm
 
@@ -123,9 +124,9 @@ def _learning(trial: Trial) -> tuple[Played, dict[str, Any]]:
     now = [0.0]
     overrides = [f"policy={trial.who}", f"seed={trial.seed}", *trial.overrides]
     with tempfile.TemporaryDirectory() as folder:
-        service = Service(Path(folder), DOMAIN, load_settings("hive", overrides, DOMAINS), lambda: now[0])
-        rounds, entropy = TrainingThread(service), []
-        service.state.outcome_listeners.append(on_outcome)
+        storage = FileStorage(Path(folder), DOMAIN, load_settings("hive", overrides, DOMAINS), lambda: now[0])
+        service, rounds, entropy = Service(storage), TrainingThread(storage), []
+        storage.state.outcome_listeners.append(on_outcome)
         rounds.publish()
         playing = games(trial)
         for turn in range(trial.observations):
@@ -143,7 +144,7 @@ def _learning(trial: Trial) -> tuple[Played, dict[str, Any]]:
             if rounds.progress.last and turn % (trial.observations // COLUMNS) == 0:
                 entropy.append(rounds.progress.last.entropy)
         more = {"steps": rounds.progress.steps, "verdicts": rounds.progress.verdicts, "entropy": entropy}
-        service.close()
+        storage.close()
     times, actions, rewards = (np.array(column) for column in zip(*decisions, strict=True))
     return Played(times, actions, rewards), more
 

@@ -74,11 +74,9 @@ class LoggedOutcome:
 
 @dataclass(frozen=True)
 class LoggedExpiry:
-    """Decisions that waited for longer than `after` seconds, and the oldest beyond `most`, expired."""
+    """Decisions that waited for too long, or were the oldest beyond the limit."""
 
-    at: float
-    after: float
-    most: int
+    ids: tuple[str, ...]
 
 
 Logged = LoggedDecision | LoggedOutcome | LoggedExpiry
@@ -117,7 +115,7 @@ def read_log(folder: Path) -> Iterator[Logged]:
         elif isinstance(event, OutcomeRecorded):
             yield LoggedOutcome(ids.get(event.number, f"number {event.number}"), event.value, event.how)
         elif isinstance(event, DecisionsExpired):
-            yield LoggedExpiry(event.at, event.timeout, event.max_pending)
+            yield LoggedExpiry(tuple(ids[number] for number in event.numbers))
 
 
 def check(history: History) -> list[str]:
@@ -255,23 +253,14 @@ def counted(log: Sequence[Logged]) -> Counter[str]:
 def endings(log: Sequence[Logged]) -> dict[str, str]:
     """Final status of every decision in a log: waited, pending, joined, failed or expired."""
     found: dict[str, str] = {}
-    pending: dict[str, float] = {}  # when each decision was made, oldest first
-    clock = float("-inf")
     for entry in log:
         if isinstance(entry, LoggedDecision):
-            clock = max(clock, entry.at)
             found[entry.id] = "pending" if entry.sent else "waited"
-            pending |= {entry.id: clock} if entry.sent else {}
         elif isinstance(entry, LoggedOutcome):
-            if pending.pop(entry.id, None) is not None:
+            if found.get(entry.id) == "pending":
                 found[entry.id] = "failed" if entry.how == "failed" else "joined"
         else:
-            clock = max(clock, entry.at)
-            for id, at in list(pending.items()):
-                if clock - at <= entry.after and len(pending) <= entry.most:
-                    break
-                del pending[id]
-                found[id] = "expired"
+            found |= {id: "expired" for id in entry.ids if found.get(id) == "pending"}
     return found
 
 

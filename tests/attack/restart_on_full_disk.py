@@ -9,13 +9,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from decide.ads_service import ask, click, request, run_visits, start_service
+from decide.ads_service import FileService, ask, click, request, run_visits, start_service
 from runs.small_disk import enter_namespaces
 from townlet.decide.domains import DOMAINS
 from townlet.decide.recovery import replay_folder
-from townlet.decide.service import Service
 from townlet.decide.settings import load_settings
 from townlet.decide.stats import ServiceStats
+from townlet.decide.storage.file import FileStorage
 from townlet.decide.storage.log import LogStopped
 from townlet.decide.storage.verify import verify
 from townlet.decide.training_thread import TrainingThread
@@ -50,44 +50,46 @@ def restart(place: Path, folder: Path, torn: bool) -> None:
     service, training, clock = start_service(folder)
     run_visits(service, training, clock, 40)
     (stored,) = ask(service, request(1e6, "stored"))
-    assert service.log.wait(service.log.last, 20)
+    assert service.storage.log.wait(service.storage.log.last, 20)
     while log_size(folder) % PAGE < PAGE - 500:  # so that the record of the next start does not fit into the last page
-        ask(service, request(1e6 + service.log.last, "padding"))
-        assert service.log.wait(service.log.last, 20)
-    before = service.state.decisions
+        ask(service, request(1e6 + service.storage.log.last, "padding"))
+        assert service.storage.log.wait(service.storage.log.last, 20)
+    before = service.storage.state.decisions
     if torn:  # by a crash while the log was written
-        service.close()
+        service.storage.close()
         with open(sorted((folder / "log").glob("*.wal"))[-1], "ab") as segment:
             segment.write(b"half a record")
     filler = fill(place)
     with suppress(LogStopped):
-        service.close()
+        service.storage.close()
     # What `townlet decide serve` does.
-    again = Service(folder, DOMAINS["bandit-ads"], load_settings("bandit-ads", ["learning.interval=0.05"], DOMAINS))
-    training = TrainingThread(again)
+    again = FileService(
+        FileStorage(folder, DOMAINS["bandit-ads"], load_settings("bandit-ads", ["learning.interval=0.05"], DOMAINS))
+    )
+    training = TrainingThread(again.storage)
     training.start()
     stats = ServiceStats(again, training)
-    until(lambda: again.log.problem)
-    print("problem:", again.log.problem)
+    until(lambda: again.storage.log.problem)
+    print("problem:", again.storage.log.problem)
     (reply,) = ask(again, request(2e6, "full"))
     assert reply["decisionId"].split("-")[1] == "0", reply
     assert again.report(click(reply["decisionId"])).reply["code"] == "UNLOGGED_DECISION"
     assert again.report(click(stored["decisionId"])).reply["code"] == "LOG_STOPPED"
     stats.update()
     print("alarms:", *(alarm["name"] for alarm in stats.as_json()["alarms"]))
-    step = again.trainer.step
+    step = again.storage.trainer.step
     time.sleep(0.3)
-    assert again.trainer.step == step, "it learned from unlogged decisions"
+    assert again.storage.trainer.step == step, "it learned from unlogged decisions"
     filler.unlink()
-    until(lambda: again.log.problem is None)
+    until(lambda: again.storage.log.problem is None)
     (reply,) = ask(again, request(3e6, "full"))
     assert reply["decisionId"].split("-")[1] == str(before + 1), reply
     assert again.report(click(stored["decisionId"])).reply["type"] == "outcome_ack"
     training.stop()
-    again.close()
+    again.storage.close()
     assert all(version.same for version in replay_folder(folder))
     assert verify(folder).intact
-    print("decisions:", again.state.decisions - before)
+    print("decisions:", again.storage.state.decisions - before)
 
 
 def until(true: Callable[[], object]) -> None:

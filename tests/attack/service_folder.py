@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from attack.damage import Command, Effect, command
-from decide.ads_service import ask, start_service
+from decide.ads_service import FileService, ask, start_service
 from townlet.decide.app import load_service_tokens
-from townlet.decide.service import Service
 from townlet.decide.stats import ServiceStats
 from townlet.decide.storage.versions import weights_digest
 from townlet.decide.training_thread import TrainingThread
@@ -57,24 +56,24 @@ def build(folder: Path, domain: str, turns: int, words: tuple[str, ...]) -> Path
             for report in game.apply(reply) + game.advance():
                 service.report(report)
         clock.now += 1
-        service.expire()
+        service.storage.maintain()
         _operate(service, training, turn, turns)
-    assert service.log.wait(service.log.last, 60)
+    assert service.storage.log.wait(service.storage.log.last, 60)
     load_service_tokens(live, None)  # as `decide serve` makes them
     shutil.copytree(live, folder)
-    service.close()
+    service.storage.close()
     shutil.rmtree(live)
     return folder
 
 
-def _operate(service: Service, training: TrainingThread, turn: int, turns: int) -> None:
+def _operate(service: FileService, training: TrainingThread, turn: int, turns: int) -> None:
     """Train, publish versions, take snapshots; pin, unpin and switch gate-only."""
     if turn % 5 == 4:
         training.step()
     if turn % (turns // 6) == turns // 6 - 1:
         training.publish()
     if turn in (turns // 3, turns * 3 // 4):
-        service.save_snapshot()
+        service.storage.save_snapshot()
     if turn == turns // 2:
         service.versions.set_gate_only(True, "maintenance")
         service.versions.set_gate_only(False, "maintenance is over")
@@ -97,7 +96,7 @@ def start(folder: Path, domain: str, words: tuple[str, ...], known: dict[str, st
     except TownletError as error:
         return Started(None, str(error), roles)
     finally:
-        service.close()
+        service.storage.close()
 
 
 def tokens_of(folder: Path) -> dict[str, str]:
@@ -106,7 +105,7 @@ def tokens_of(folder: Path) -> dict[str, str]:
     return {role: token for role in ROLES if (token := found.first(role))}
 
 
-def _view(service: Service, training: TrainingThread) -> ServiceView:
+def _view(service: FileService, training: TrainingThread) -> ServiceView:
     whole = ServiceStats(service, training).as_json()
     alarms = frozenset(f"{alarm['name']}: {alarm['what']}" for alarm in whole["alarms"])
     for name in ("now", "uptime_seconds"):
@@ -114,15 +113,15 @@ def _view(service: Service, training: TrainingThread) -> ServiceView:
     serving = service.versions.serving
     state = {name: value for name, value in whole.items() if name not in HIDDEN}
     state |= {
-        "records": service.log.last,
-        "weights": weights_digest(service.trainer.weights()),
+        "records": service.storage.log.last,
+        "weights": weights_digest(service.storage.trainer.weights()),
         "serving": weights_digest(serving.network.state_dict()) if serving else None,
         "answers": [_answers(service, place) for place in range(3)],
     }
     return ServiceView(state, alarms)
 
 
-def _answers(service: Service, place: int) -> list[dict[str, Any]]:
+def _answers(service: FileService, place: int) -> list[dict[str, Any]]:
     """Decisions for a new territory, and for one with a history."""
     fresh, known = (
         service.domain.make_game(seed, name, 0) for seed, name in ((7, f"new {place}"), (1, f"site {place}"))

@@ -121,10 +121,10 @@ def test_a_shortened_log_is_refused_until_the_loss_is_accepted(
 ) -> None:
     service, training, clock = start_service(tmp_path)
     run_visits(service, training, clock, 30)
-    service.save_snapshot()
+    service.storage.save_snapshot()
     training.publish()
     lost = ask(service, request(5e6, "lost"))[0]["decisionId"]
-    service.close()
+    service.storage.close()
     cut(tmp_path / "log", 40)
     refer(tmp_path)
     before = contents(tmp_path)
@@ -133,19 +133,19 @@ def test_a_shortened_log_is_refused_until_the_loss_is_accepted(
         start_service(tmp_path)
     assert contents(tmp_path) == before
     again, _, _ = start_service(tmp_path, accept_data_loss=True)
-    assert any(notice.name == "data_loss" for notice in again.notices)
+    assert any(notice.name == "data_loss" for notice in again.storage.notices)
     if refer is not referred_by_control:
         assert list(tmp_path.glob("set-aside-*/*/step-*/manifest.json"))
     for turn in range(40):  # until the number of the lost decision is given again
         ask(again, request(float(turn), "new"))
     assert again.report(click(lost)).reply["code"] == "UNKNOWN_DECISION"
-    again.close()
+    again.storage.close()
 
 
 def test_ids_of_a_copied_folder_are_unknown_to_the_other_copy(tmp_path: Path) -> None:
     service, _, _ = start_service(tmp_path / "one")
     common = ask(service, request(1.0))[0]["decisionId"]
-    service.close()
+    service.storage.close()
     shutil.copytree(tmp_path / "one", tmp_path / "two")
     copies = [start_service(tmp_path / name)[0] for name in ("one", "two")]
     ids = [ask(copy, request(2.0))[0]["decisionId"] for copy in copies]
@@ -153,8 +153,8 @@ def test_ids_of_a_copied_folder_are_unknown_to_the_other_copy(tmp_path: Path) ->
     for copy, foreign in zip(copies, reversed(ids), strict=True):
         assert copy.report(click(foreign)).reply["code"] == "UNKNOWN_DECISION"
         assert copy.report(click(common)).reply["type"] == "outcome_ack"
-        assert copy.state.join.counts.joined == 1
-        copy.close()
+        assert copy.storage.state.join.counts.joined == 1
+        copy.storage.close()
 
 
 def test_an_id_cannot_be_guessed_from_another(tmp_path: Path) -> None:
@@ -163,9 +163,9 @@ def test_an_id_cannot_be_guessed_from_another(tmp_path: Path) -> None:
     epoch, _, tag = ids[0].split("-")
     for guess in (f"{epoch}-2-{tag}", f"{epoch}-2", f"{epoch}-02-{tag}", f"{epoch}-2-{'0' * 16}"):
         assert service.report(click(guess)).reply["code"] == "UNKNOWN_DECISION"
-    assert service.state.join.counts.joined == 0
+    assert service.storage.state.join.counts.joined == 0
     assert len({id.split("-")[2] for id in ids}) == 3
-    service.close()
+    service.storage.close()
 
 
 def test_a_folder_of_format_1_is_refused_by_name(tmp_path: Path) -> None:
@@ -196,24 +196,24 @@ def test_a_flood_of_duplicate_reports_does_not_grow_the_log(tmp_path: Path) -> N
     service.report(click(id))
     late = ask(service, request(2.0))[0]["decisionId"]
     clock.now += 60
-    service.expire()
-    record, foreign = service.log.last, id[:-1] + ("0" if id[-1] != "0" else "1")
+    service.storage.maintain()
+    record, foreign = service.storage.log.last, id[:-1] + ("0" if id[-1] != "0" else "1")
     for _ in range(3000):
         assert service.report(click(id)).reply == {"type": "outcome_ack", "decisionId": id}
         service.report(click(late))
         service.report(click(foreign))
-    assert service.log.last == record
-    service.expire()
-    service.expire()
-    assert service.log.last == record + 1
-    counts = service.state.join.counts
+    assert service.storage.log.last == record
+    service.storage.maintain()
+    service.storage.maintain()
+    assert service.storage.log.last == record + 1
+    counts = service.storage.state.join.counts
     assert (counts.joined, counts.duplicates, counts.late, counts.balanced) == (1, 3000, 3000, True)
     service.report(click(id))
-    service.close()
+    service.storage.close()
     again, _, _ = start_service(tmp_path)
-    assert again.state.join.counts.duplicates == 3001  # a clean end writes the rest
-    assert again.state.join.counts.late == 3000
-    again.close()
+    assert again.storage.state.join.counts.duplicates == 3001  # a clean end writes the rest
+    assert again.storage.state.join.counts.late == 3000
+    again.storage.close()
 
 
 @pytest.mark.parametrize("restart", ["none", "log", "snapshot"])
@@ -223,19 +223,19 @@ def test_a_contradicting_duplicate_has_a_separate_code_and_changes_nothing(resta
     for report in (click(first, True), click(second, False), click(third, shown=False)):
         assert service.report(report).reply["type"] == "outcome_ack"
     if restart == "snapshot":
-        service.save_snapshot()
+        service.storage.save_snapshot()
     if restart != "none":
-        service.close()
+        service.storage.close()
         service, _, _ = start_service(tmp_path)
-    before = service.state.totals
+    before = service.storage.state.totals
     for report in (click(first, False), click(second, True), click(first, shown=False), click(third, True)):
         assert service.report(report).reply["code"] == "CONTRADICTING_REPORT"
     for report in (click(first, True), click(second, False), click(third, shown=False)):
         assert service.report(report).reply["type"] == "outcome_ack"
-    counts = service.state.join.counts
+    counts = service.storage.state.join.counts
     assert (counts.joined, counts.failed, counts.contradicting, counts.duplicates) == (2, 1, 4, 3)
-    assert service.state.totals == before
-    service.close()
+    assert service.storage.state.totals == before
+    service.storage.close()
 
 
 @pytest.mark.skipif(not may_mount(), reason="needs the right to mount a tmpfs in a separate namespace")
@@ -252,7 +252,7 @@ def test_a_restart_on_a_full_disk_learns_nothing_until_space_is_freed(tmp_path: 
 def test_a_damaged_log_can_be_continued_before_the_damage_and_no_file_is_deleted(tmp_path: Path) -> None:
     service, training, clock = start_service(tmp_path, ["segment_bytes=16384"])
     run_visits(service, training, clock, 60)
-    service.close()
+    service.storage.close()
     damaged = list_segments(tmp_path / "log")[1]
     data = bytearray(damaged.path.read_bytes())
     data[5000:6000] = bytes(1000)
@@ -261,14 +261,14 @@ def test_a_damaged_log_can_be_continued_before_the_damage_and_no_file_is_deleted
         list(read_records(tmp_path / "log"))
     names = [segment.path.name for segment in list_segments(tmp_path / "log")[1:]]
     again, _, _ = start_service(tmp_path, ["segment_bytes=16384"], accept_data_loss=True)
-    assert any("is damaged at byte" in notice.what for notice in again.notices)
-    assert again.state.join.counts.balanced
+    assert any("is damaged at byte" in notice.what for notice in again.storage.notices)
+    assert again.storage.state.join.counts.balanced
     assert ask(again, request(9e6, "new"))[0]["type"] in ("ad_decision", "no_ad")
-    again.close()
+    again.storage.close()
     assert sorted(path.name for path in (tmp_path / "log").glob("set-aside-*/*")) == names
     assert (next((tmp_path / "log").glob("set-aside-*")) / damaged.path.name).read_bytes() == data
     assert verify(tmp_path).intact
     later, _, _ = start_service(tmp_path, ["segment_bytes=16384"])  # an ordinary start
-    assert later.notices == []
+    assert later.storage.notices == []
     assert not later.versions.gate_only
     later.close()

@@ -13,10 +13,9 @@ from typing import Any
 import pytest
 
 from cli.program import program
-from decide.ads_service import ask, click, request, run_visits, start_service
+from decide.ads_service import FileService, ask, click, request, run_visits, start_service
 from townlet.decide.alarms import Alarms
 from townlet.decide.recovery import read_events, replay_folder
-from townlet.decide.service import Service
 from townlet.decide.stats import ServiceStats
 from townlet.decide.storage import LOG, SNAPSHOTS
 from townlet.decide.storage.backup import backup
@@ -36,10 +35,10 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("stopped") / "ads"
     service, training, clock = start_service(folder, WORDS)
     run_visits(service, training, clock, 120)
-    service.save_snapshot()
+    service.storage.save_snapshot()
     run_visits(service, training, clock, 60, seed=2)
     service.versions.pin(service.versions.list_versions()[-1], "a calm night")
-    service.close()
+    service.storage.close()
     assert len(list((folder / LOG).glob("*.wal"))) > 2
     return folder
 
@@ -121,14 +120,15 @@ def test_contradictions_between_files_are_named(attack: Callable[[Path], str], c
     assert found.usable != ["A service can start from this folder."]
 
 
-def state(service: Service) -> dict[str, Any]:
-    places = {name: place.last.reply for name, place in service.state.territories.items() if place.last}
+def state(service: FileService) -> dict[str, Any]:
+    places = {name: place.last.reply for name, place in service.storage.state.territories.items() if place.last}
     serving = service.versions.serving
     return {
-        "counts": service.state.join.counts, "tally": service.state.totals, "step": service.trainer.step,
-        "weights": weights_digest(service.trainer.weights()), "serving": serving.digest if serving else None,
+        "counts": service.storage.state.join.counts, "tally": service.storage.state.totals,
+        "step": service.storage.trainer.step,
+        "weights": weights_digest(service.storage.trainer.weights()), "serving": serving.digest if serving else None,
         "pinned": service.versions.pinned, "gate_only": service.versions.gate_only, "territories": places,
-        "pending": sorted(service.state.pending),
+        "pending": sorted(service.storage.state.pending),
     }  # fmt: skip
 
 
@@ -136,23 +136,23 @@ def state(service: Service) -> dict[str, Any]:
 def test_a_backup_starts_in_the_state_of_the_original(gate_only: bool, tmp_path: Path) -> None:
     service, training, clock = start_service(tmp_path / "ads", WORDS)
     run_visits(service, training, clock, 60)
-    service.save_snapshot()
+    service.storage.save_snapshot()
     run_visits(service, training, clock, 30, seed=2)
     training.step()
     (open_one,) = ask(service, request(5e6, "open"))
     service.versions.set_gate_only(gate_only, "for the test")
-    assert service.log.wait(service.log.last, 20)
+    assert service.storage.log.wait(service.storage.log.last, 20)
     (tmp_path / "ads" / "tokens.json").write_text("{}")
     before, copied = state(service), backup(tmp_path / "ads", tmp_path / "copy")
-    assert copied.records == service.log.last
+    assert copied.records == service.storage.log.last
     assert (tmp_path / "copy" / "tokens.json").stat().st_mode & 0o777 == 0o600
     assert verify(tmp_path / "copy").intact
     again, _, _ = start_service(tmp_path / "copy", WORDS)
     assert state(again) == before
-    assert again.notices == []
+    assert again.storage.notices == []
     assert again.report(click(open_one["decisionId"])).reply["type"] == "outcome_ack"
-    again.close()
-    service.close()
+    again.storage.close()
+    service.storage.close()
 
 
 def test_a_backup_of_a_busy_service_is_consistent(tmp_path: Path) -> None:
@@ -166,7 +166,7 @@ def test_a_backup_of_a_busy_service_is_consistent(tmp_path: Path) -> None:
             while not stop.is_set():
                 seed += 1
                 run_visits(service, training, clock, 21, seed)
-                service.save_snapshot()
+                service.storage.save_snapshot()
         except BaseException as error:
             failed.append(error)
 
@@ -181,7 +181,7 @@ def test_a_backup_of_a_busy_service_is_consistent(tmp_path: Path) -> None:
         stop.set()
         worker.join()
     assert not failed
-    service.close()
+    service.storage.close()
     original = list(read_events(tmp_path / "ads" / LOG))
     for turn in range(4):
         folder = tmp_path / f"copy {turn}"
@@ -190,8 +190,8 @@ def test_a_backup_of_a_busy_service_is_consistent(tmp_path: Path) -> None:
         assert found == original[: len(found)]
         again, _, _ = start_service(folder, WORDS)
         assert not again.versions.fault
-        assert again.notices == []
-        again.close()
+        assert again.storage.notices == []
+        again.storage.close()
     assert all(one.same for one in replay_folder(tmp_path / "copy 3"))
 
 
@@ -240,7 +240,7 @@ def assert_never_serves(folder: Path, version: int, message: str) -> None:
         assert service.versions.serving.version != version
         assert any(message in alarm["what"] for alarm in ServiceStats(service, training).as_json()["alarms"])
     finally:
-        service.close()
+        service.storage.close()
     assert f"versions/{checkpoint.folder_name(version)}" in damaged(verify(folder))
 
 
@@ -258,7 +258,7 @@ def test_a_version_of_another_service_never_serves(copy: Path, tmp_path: Path) -
     run_visits(other, training, clock, 20)
     while checkpoint.step_and_serial(newest)[0] not in other.versions.list_versions():
         training.publish()
-    other.close()
+    other.storage.close()
     shutil.rmtree(newest)
     shutil.copytree(tmp_path / "other" / "versions" / newest.name, newest)
     assert_never_serves(copy, checkpoint.step_and_serial(newest)[0], "belongs to another service")
@@ -284,22 +284,22 @@ def test_a_version_that_is_published_during_the_check_is_not_reported_as_missing
 
     monkeypatch.setattr("townlet.decide.storage.verify.check_events", then_publish)
     assert damaged(verify(tmp_path / "ads")) == {}
-    service.close()
+    service.storage.close()
 
 
 def test_a_damaged_snapshot_is_skipped_with_an_alarm_and_gives_the_same_state(tmp_path: Path) -> None:
     service, training, clock = start_service(tmp_path)
     run_visits(service, training, clock, 20)
-    service.save_snapshot()
-    before = service.state.join.counts, weights_digest(service.trainer.weights())
-    service.close()
+    service.storage.save_snapshot()
+    before = service.storage.state.join.counts, weights_digest(service.storage.trainer.weights())
+    service.storage.close()
     (snapshot,) = checkpoint.paths(tmp_path / SNAPSHOTS)
     state = snapshot / "state.safetensors"
     data = bytearray(state.read_bytes())
     data[len(data) // 2] ^= 1
     state.write_bytes(data)
     again, training, _ = start_service(tmp_path)
-    assert (again.state.join.counts, weights_digest(again.trainer.weights())) == before
+    assert (again.storage.state.join.counts, weights_digest(again.storage.trainer.weights())) == before
     alarms = [alarm for alarm in Alarms(again, training, ConnectionLimits()).active(0) if alarm.name == "snapshot"]
     assert [snapshot.name in alarm.what for alarm in alarms] == [True]
-    again.close()
+    again.storage.close()

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from cli.program import program
-from decide.ads_service import ask, request, start_service
-from townlet.decide.service import Service
+from decide.ads_service import FileService, ask, request, start_service
 from townlet.decide.stats import ServiceStats
 from townlet.decide.training_thread import TrainingThread
 from townlet.errors import TownletError
@@ -26,11 +25,11 @@ def switched_off(folder: Path) -> bytes:
     training.publish()
     service.versions.pin(1, "a calm night")
     service.versions.set_gate_only(True, "it is odd")
-    service.close()
+    service.storage.close()
     return (folder / RECORD).read_bytes()
 
 
-def assert_gate_only(folder: Path, message: str) -> Service:
+def assert_gate_only(folder: Path, message: str) -> FileService:
     """A start leaves all decisions to the gate, with a reason, until an operator switches."""
     service, training, _ = start_service(folder)
     assert service.versions.gate_only
@@ -41,7 +40,7 @@ def assert_gate_only(folder: Path, message: str) -> Service:
     return service
 
 
-def alarms(service: Service, training: TrainingThread) -> list[dict[str, Any]]:
+def alarms(service: FileService, training: TrainingThread) -> list[dict[str, Any]]:
     stats = ServiceStats(service, training)
     stats.update()
     return [alarm for alarm in stats.as_json()["alarms"] if alarm["name"] == "serving_log"]
@@ -54,15 +53,15 @@ def test_a_flipped_bit_in_the_serving_log_never_switches_the_network_on(tmp_path
         damaged[place] ^= 1 << chance.randrange(8)
         (tmp_path / RECORD).write_bytes(damaged)
         service = assert_gate_only(tmp_path, r"line \d of serving.jsonl|last line of serving.jsonl")
-        service.close()
+        service.storage.close()
     service = assert_gate_only(tmp_path, "serving.jsonl")
     service.versions.set_gate_only(False, "checked")
     assert not service.versions.fault
-    service.close()
+    service.storage.close()
     again, training, _ = start_service(tmp_path)
     assert not again.versions.gate_only
     assert not alarms(again, training)
-    again.close()
+    again.storage.close()
     assert list(tmp_path.glob("versions/serving-damaged-*.jsonl"))  # a copy is kept
 
 
@@ -103,10 +102,10 @@ def test_a_shortened_serving_log_means_gate_only(
     service = assert_gate_only(tmp_path, message)
     service.versions.set_gate_only(False, "checked")
     assert not service.versions.gate_only
-    service.close()
+    service.storage.close()
     again, _, _ = start_service(tmp_path)
     assert not again.versions.gate_only
-    again.close()
+    again.storage.close()
 
 
 def test_without_control_data_the_log_restores_the_kill_switch(tmp_path: Path) -> None:
@@ -126,7 +125,7 @@ def test_a_log_shorter_than_the_serving_log_is_refused(tmp_path: Path) -> None:
         start_service(tmp_path)
     again, _, _ = start_service(tmp_path, accept_data_loss=True)
     assert list(tmp_path.glob("set-aside-*/versions/serving.jsonl"))
-    again.close()
+    again.storage.close()
 
 
 def test_the_list_of_versions_names_a_damaged_serving_log(

@@ -11,15 +11,15 @@ from typing import Any
 
 from crash.run_workloads import Acknowledged, Mark
 from crash.training_process import differing_leaves
-from decide.ads_service import request, run_visits, start_service
+from decide.ads_service import FileService, request, run_visits, start_service
 from decide.publisher import Twin, twin_state
 from townlet.decide.app import load_service_tokens
 from townlet.decide.events import DecisionMade
 from townlet.decide.recovery import read_events
-from townlet.decide.service import Service
 from townlet.decide.storage import LOG, SNAPSHOTS, serving_log, snapshots
 from townlet.decide.storage.log import WriteAheadLog
 from townlet.decide.storage.segments import read_records
+from townlet.decide.storage.version_folder import VersionFolder
 from townlet.decide.storage.versions import VersionStore
 from townlet.runs import checkpoint
 from townlet.runs.serialization import flatten
@@ -79,16 +79,16 @@ class Snapshots:
         for seed in (1, 2):
             mark(tokens=generated_tokens(folder / "home" / "ads"))  # as the command does first
             service, training, clock = start_service(folder / "home" / "ads", Snapshots.WORDS)
-            mark(log_id=service.log.log_id.hex())
+            mark(log_id=service.storage.log.log_id.hex())
             for turn in range(4):
                 run_visits(service, training, clock, 21, seed=10 * seed + turn)
                 clock.now += 1000 * turn
                 (answer,) = service.answer([request(clock.now, f"{seed} {turn}")])
-                assert service.log.wait(answer.record, 10)
+                assert service.storage.log.wait(answer.record, 10)
                 mark(record=answer.record, reply=answer.reply)
-                service.save_snapshot()
+                service.storage.save_snapshot()
                 mark(snapshot=max(checkpoint.step_and_serial(path)[0] for path in _snapshots(folder)))
-            service.close()
+            service.storage.close()
 
     @staticmethod
     def check(folder: Path, acknowledged: Acknowledged) -> None:
@@ -96,11 +96,11 @@ class Snapshots:
         for one in acknowledged:
             assert one.get("tokens") in (None, generated_tokens(place))
         service, _, _ = start_service(place, Snapshots.WORDS)
-        service.close()
+        service.storage.close()
         started = [one["log_id"] for one in acknowledged if "log_id" in one]
         if not started:
             return
-        assert service.log.log_id.hex() == started[0]
+        assert service.storage.log.log_id.hex() == started[0]
         found = {
             event.reply["decisionId"]: event.reply
             for event in read_events(place / LOG)
@@ -109,7 +109,7 @@ class Snapshots:
         for one in acknowledged:
             if "reply" in one:
                 assert found[one["reply"]["decisionId"]] == one["reply"]
-        assert service.state.decisions == len(found)
+        assert service.storage.state.decisions == len(found)
         newest = max((one["snapshot"] for one in acknowledged if "snapshot" in one), default=0)
         assert not newest or max(checkpoint.step_and_serial(path)[0] for path in _snapshots(folder)) >= newest
         for path in _snapshots(folder):
@@ -117,7 +117,7 @@ class Snapshots:
         # The same state without snapshots, from the log alone.
         shutil.rmtree(place / SNAPSHOTS, ignore_errors=True)
         again, _, _ = start_service(place, Snapshots.WORDS)
-        again.close()
+        again.storage.close()
         odd = differing_leaves(flatten(_known(service)), flatten(_known(again)))
         assert not odd, odd
 
@@ -126,10 +126,10 @@ def _snapshots(folder: Path) -> list[Path]:
     return checkpoint.paths(folder / "home" / "ads" / SNAPSHOTS)
 
 
-def _known(service: Service) -> dict[str, Any]:
-    state = snapshots.serialize(snapshots.copy_state(service.state))
+def _known(service: FileService) -> dict[str, Any]:
+    state = snapshots.serialize(snapshots.copy_state(service.storage.state))
     del state["ids"]  # every start has a new key
-    return {"state": state, "trainer": service.trainer.copy()}
+    return {"state": state, "trainer": service.storage.trainer.copy()}
 
 
 class Publications:
@@ -138,7 +138,7 @@ class Publications:
     @staticmethod
     def act(folder: Path, mark: Mark) -> None:
         serving_log.KEPT_CHANGES = 9  # type: ignore[misc]  # the record is rewritten after twice as many lines
-        versions = VersionStore(folder / "service" / "versions", Twin(), keep=3)
+        versions = VersionStore(VersionFolder(folder / "service" / "versions"), Twin(), keep=3)
 
         def serving(**more: Any) -> None:
             now = versions.serving.version if versions.serving else None
@@ -168,7 +168,7 @@ class Publications:
     def check(folder: Path, acknowledged: Acknowledged) -> None:
         place = folder / "service" / "versions"
         changes_made = [one for one in acknowledged if "serving" in one or one.get("begins") == "change"]
-        versions = VersionStore(place, Twin(), keep=3)
+        versions = VersionStore(VersionFolder(place), Twin(), keep=3)
         assert not versions.damaged, versions.damaged
         now = (versions.serving.version if versions.serving else None, versions.pinned, versions.gate_only)
         states = [(one["serving"], one["pinned"], one["gate_only"]) for one in changes_made if "serving" in one]
@@ -186,4 +186,4 @@ class Publications:
         following = max(versions.list_versions(), default=0) + 1
         versions.publish(following, twin_state(following), {"step": following}, {})
         versions.pin(following, "after the crash")
-        assert VersionStore(place, Twin(), keep=3).pinned == following
+        assert VersionStore(VersionFolder(place), Twin(), keep=3).pinned == following

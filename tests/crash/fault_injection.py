@@ -22,15 +22,16 @@ import torch
 from crash.decide_workloads import Snapshots, payload
 from crash.run_workloads import Mark, new_run, rows_at, state_of
 from crash.shim import Shim
-from decide.ads_service import request, run_visits, start_service
+from decide.ads_service import FileService, request, run_visits, start_service
 from decide.publisher import Twin, twin_state
 from townlet.decide.domains import DOMAINS
 from townlet.decide.recovery import read_events
-from townlet.decide.service import Service
 from townlet.decide.settings import load_settings
 from townlet.decide.storage import LOG, SNAPSHOTS
+from townlet.decide.storage.file import FileStorage
 from townlet.decide.storage.log import WriteAheadLog
 from townlet.decide.storage.segments import read_records
+from townlet.decide.storage.version_folder import VersionFolder
 from townlet.decide.storage.versions import VersionStore
 from townlet.decide.training_thread import TrainingThread
 from townlet.errors import TownletError
@@ -195,33 +196,35 @@ def log(injector: FaultInjector, folder: Path) -> None:
 def snapshots(injector: FaultInjector, folder: Path) -> None:
     place = folder / "home" / "ads"
     service, training, clock = start_service(place, Snapshots.WORDS)
-    injector.mark(log_id=service.log.log_id.hex())
+    injector.mark(log_id=service.storage.log.log_id.hex())
     run_visits(service, training, clock, 20)
 
     def save() -> None:
         clock.now += 1
         (answer,) = service.answer([request(clock.now, "a")])
-        assert service.log.wait(answer.record, 10)
+        assert service.storage.log.wait(answer.record, 10)
         injector.mark(record=answer.record, reply=answer.reply)
-        service.save_snapshot()
+        service.storage.save_snapshot()
         newest = checkpoint.paths(place / SNAPSHOTS)[-1]
         injector.mark(snapshot=checkpoint.step_and_serial(newest)[0])
 
     def settle() -> None:
         damaged = checkpoint.scan(place / SNAPSHOTS)[1]
         assert not damaged, damaged
-        assert service.log.wait(service.log.last, 10)
+        assert service.storage.log.wait(service.storage.log.last, 10)
         save()
 
     save()
     injector.repeat("snapshot", save, settle, lasting=False)  # a service waits long for its log
-    service.close()
+    service.storage.close()
     number, settings = 0, load_settings("bandit-ads", Snapshots.WORDS, DOMAINS)
 
     def create() -> None:
-        with closing(Service(folder / f"other {number}" / "ads", DOMAINS["bandit-ads"], settings)) as service:
+        with closing(
+            FileService(FileStorage(folder / f"other {number}" / "ads", DOMAINS["bandit-ads"], settings))
+        ) as service:
             if service.versions.serving is None:
-                TrainingThread(service).publish()
+                TrainingThread(service.storage).publish()
 
     def again() -> None:
         nonlocal number
@@ -233,7 +236,7 @@ def snapshots(injector: FaultInjector, folder: Path) -> None:
 
 
 def publications(injector: FaultInjector, folder: Path) -> None:
-    versions = VersionStore(folder / "service" / "versions", Twin(), keep=2)
+    versions = VersionStore(VersionFolder(folder / "service" / "versions"), Twin(), keep=2)
     number = 0
 
     def serving() -> None:
@@ -250,7 +253,7 @@ def publications(injector: FaultInjector, folder: Path) -> None:
 
     def publish() -> None:
         nonlocal number
-        number = max((checkpoint.step_and_serial(path)[0] for path in checkpoint.paths(versions.folder)), default=0) + 1
+        number = max(VersionFolder(folder / "service" / "versions").numbers(), default=0) + 1
         assert versions.publish(number, twin_state(number), {"step": number}, {}).version == number
         injector.mark(published=number)
 
@@ -271,7 +274,7 @@ def publications(injector: FaultInjector, folder: Path) -> None:
     def start() -> None:
         nonlocal versions
         injector.mark(begins="change")  # a version that cannot be read is replaced by one before it
-        versions = VersionStore(folder / "service" / "versions", Twin(), keep=2)
+        versions = VersionStore(VersionFolder(folder / "service" / "versions"), Twin(), keep=2)
 
     injector.repeat("start with versions", start, publish_again)
 

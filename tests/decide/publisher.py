@@ -15,6 +15,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from townlet.decide.storage.version_folder import VersionFolder
 from townlet.decide.storage.versions import VersionStore
 from townlet.runs import checkpoint
 
@@ -48,7 +49,7 @@ def publish_for_ever(folder: Path, said: Path, die: list[object] | None) -> None
             os.kill(os.getpid(), signal.SIGKILL)
 
     checkpoint.on_point = at
-    versions = VersionStore(folder, Twin(), keep=3)
+    versions = VersionStore(VersionFolder(folder), Twin(), keep=3)
     with open(said, "a", buffering=1) as output:
 
         def tell(word: str, version: int | None) -> None:

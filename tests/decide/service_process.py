@@ -35,7 +35,7 @@ class Process:
     """`townlet decide serve` for one folder."""
 
     def __init__(self, folder: Path, domain: str, *words: str) -> None:
-        self.folder, self.port = folder, free_port()
+        self.folder, self.port, self.settings = folder, free_port(), words
         self._words = [domain, *words, "--folder", str(folder), "--port", str(self.port)]
         self.process: subprocess.Popen[bytes] | None = None
 

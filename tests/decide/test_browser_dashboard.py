@@ -21,15 +21,15 @@ from playwright.sync_api import expect
 from websockets.sync.client import ClientConnection, connect
 
 import warm
-from decide.ads_service import request
+from decide.ads_service import FileService, request
 from decide.service_process import VIEWER, Process
 from live.test_browser_shape import ANIMATIONS_DONE, LAYOUT_PROBLEMS, LOW_CONTRAST
 from townlet.decide.domains import DOMAINS
 from townlet.decide.events import ServingChanged
 from townlet.decide.recovery import read_events, replay_folder
-from townlet.decide.service import Service
 from townlet.decide.settings import load_settings
 from townlet.decide.storage import LOG
+from townlet.decide.storage.file import FileStorage
 
 if TYPE_CHECKING:
     from live.browser import OpenPage, PageView
@@ -85,11 +85,11 @@ class Game:
 
 def plant(folder: Path) -> None:
     """Version 1 of a service that has decided nothing: it has collapsed."""
-    service = Service(folder, DOMAINS[DOMAIN], load_settings(DOMAIN, WORDS, DOMAINS))
-    state = {name: tensor.clone() for name, tensor in service.trainer.weights().items()}
+    service = FileService(FileStorage(folder, DOMAINS[DOMAIN], load_settings(DOMAIN, WORDS, DOMAINS)))
+    state = {name: tensor.clone() for name, tensor in service.storage.trainer.weights().items()}
     state["score.bias"] += 50 * torch.eye(service.domain.n_actions)[ALWAYS]
-    assert service.versions.publish(0, state, service.trainer.state(), {}).version == COLLAPSED
-    service.close()
+    assert service.versions.publish(0, state, service.storage.trainer.state(), {}).version == COLLAPSED
+    service.storage.close()
 
 
 @pytest.fixture(scope="module")

@@ -221,7 +221,7 @@ def test_consecutive_promotions_are_one_line(tmp_path: Path, townlet: Program) -
 def test_replay_reports_differences_only(tmp_path: Path, townlet: Program) -> None:
     service, training, clock = start_service(tmp_path)
     run_visits(service, training, clock, 60)
-    service.close()
+    service.storage.close()
     found = townlet("replay", "--folder", str(tmp_path))
     assert found.code == 0, found.err
     same = re.fullmatch(r"(\d+) of (\d+) versions are identical\.\n", found.out)
@@ -233,8 +233,8 @@ def test_replay_reports_differences_only(tmp_path: Path, townlet: Program) -> No
 def test_replay_reports_a_version_with_other_weights(tmp_path: Path, townlet: Program) -> None:
     service, training, clock = start_service(tmp_path)
     run_visits(service, training, clock, 30)
-    service.write(VersionPublished(99, service.trainer.step, "f" * 64))
-    service.close()
+    service.storage.write(VersionPublished(99, service.storage.trainer.step, "f" * 64))
+    service.storage.close()
     found = townlet("replay", "--folder", str(tmp_path))
     assert found.code == 1
     different, summary = found.out.splitlines()

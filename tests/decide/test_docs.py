@@ -1,4 +1,4 @@
-"""docs/decide.md: settings, messages, error codes, commands and the example program are correct."""
+"""docs/decide.md and docs/rank.md: settings, messages, error codes, commands and the example program are correct."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ from townlet.decide.domains import DOMAINS
 from townlet.decide.settings import load_settings
 from townlet.decide.simulate import simulate
 
-TEXT = (Path(__file__).resolve().parents[2] / "docs" / "decide.md").read_text(encoding="utf-8")
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+TEXT = "".join((DOCS / name).read_text(encoding="utf-8") for name in ("decide.md", "rank.md"))
 ADDRESS = "127.0.0.1:8780"
 PATIENT = 60.0
 
@@ -68,6 +69,16 @@ def test_documented_settings_are_complete_and_the_defaults(tmp_path: Path, name:
     assert written == (every if name == "settings" else own)
 
 
+def test_documented_settings_of_ranking_are_the_defaults(tmp_path: Path) -> None:
+    file = tmp_path / "my-problem.yaml"
+    file.write_text(block("yaml rank"), encoding="utf-8")
+    usual = load_settings("rank", (), DOMAINS)
+    assert load_settings(file, (), DOMAINS).model_dump() == usual.model_dump()
+    written = set(keys(parse(block("yaml rank"), "docs")))
+    assert {key for key in flat(usual.model_dump(mode="json")) if key.startswith("options.")} <= written
+    assert len(block("yaml rank").splitlines()) <= 30
+
+
 @pytest.mark.parametrize("domain", sorted(DOMAINS))
 def test_documented_messages_are_accepted(tmp_path: Path, domain: str) -> None:
     service, _, _ = start_service(tmp_path, domain=domain)
@@ -75,16 +86,18 @@ def test_documented_messages_are_accepted(tmp_path: Path, domain: str) -> None:
         observation = json.loads(block(f"json {domain} observation"))
         (reply,) = ask(service, observation)
         assert reply["type"] != "error", reply
-        (again,) = ask(service, {**observation, "timestamp": observation["timestamp"] - 1})
-        assert again["code"] == "STALE_OBSERVATION"
-        report = {**json.loads(block(f"json {domain} report")), "decisionId": reply["decisionId"]}
+        report = json.loads(block(f"json {domain} report"))
+        if "timestamp" in observation:
+            (again,) = ask(service, {**observation, "timestamp": observation["timestamp"] - 1})
+            assert again["code"] == "STALE_OBSERVATION"
+            report["decisionId"] = reply["decisionId"]
         assert service.report(report).reply["type"] == "outcome_ack"
         answer, schema = json.loads(block(f"json {domain} answer")), service.domain.schema()
         assert set(answer) == set(schema[answer["type"]]["properties"])
         for message in schema:
             assert f"`{message}`" in TEXT
     finally:
-        service.close()
+        service.storage.close()
 
 
 def test_every_error_code_is_documented() -> None:
@@ -126,5 +139,20 @@ def test_documented_operator_commands_work(tmp_path: Path) -> None:
         kinds = [change["kind"] for change in server.get("/api/decide/versions")["history"]]
         asked = [kind for kind in kinds if kind not in ("promote", "note")]
         assert asked == ["pin", "unpin", "roll_back", "pin", "unpin", "gate_only", "gate_and_network"]
+    finally:
+        server.end(signal.SIGTERM)
+
+
+@pytest.mark.skipif(not shutil.which("curl"), reason="needs curl")
+def test_documented_ranking_commands_work(tmp_path: Path) -> None:
+    server = Process(tmp_path / "service", "rank").start().wait()
+    try:
+        script = block("sh rank").replace(ADDRESS, f"127.0.0.1:{server.port}")
+        done = subprocess.run(["bash", "-ec", script], capture_output=True, text=True, timeout=60, env=environment())
+        assert done.returncode == 0, done.stdout + done.stderr
+        answer = json.loads(done.stdout)
+        assert answer["eventId"] == "visit-1"
+        assert answer["ranking"][-1] == {"id": "news-19", "probability": 0.0}
+        assert server.get("/api/decide/stats")["buffer"]["joined"] == 1
     finally:
         server.end(signal.SIGTERM)

@@ -13,14 +13,15 @@ import numpy as np
 import pytest
 import torch
 
-from decide.ads_service import ask, click, request, run_visits, start_service, stop
+from decide.ads_service import FileService, ask, click, request, run_visits, start_service, stop
+from townlet.decide import trainer
 from townlet.decide.batcher import Batcher
 from townlet.decide.domains import DOMAINS
 from townlet.decide.offline_eval import OfflineEvaluator
 from townlet.decide.recovery import replay_folder
-from townlet.decide.service import MonotonicClock, Service
 from townlet.decide.settings import load_settings
 from townlet.decide.storage import log
+from townlet.decide.storage.file import FileStorage, MonotonicClock
 from townlet.decide.storage.log import LogStopped
 from townlet.decide.websocket import MAX_IN_FLIGHT
 from townlet.errors import TownletError
@@ -42,13 +43,13 @@ def test_evicted_territories_are_replayed_identically(tmp_path: Path) -> None:
         if second % 10 == 9:
             assert training.step()
             training.publish()
-    assert len(service.state.territories) == 3
-    service.close()
+    assert len(service.storage.state.territories) == 3
+    service.storage.close()
     assert all_the_same(tmp_path) == 7
     again, _, _ = start_service(tmp_path, ["memory.territories=2"])
     ask(again, request(100.0, "another"))
-    assert len(again.state.territories) == 2
-    again.close()
+    assert len(again.storage.state.territories) == 2
+    again.storage.close()
 
 
 @pytest.fixture
@@ -72,7 +73,7 @@ def test_replay_with_more_cores_gives_the_same_weights(tmp_path: Path) -> None:
     for _ in range(4):
         assert training.step()
         training.publish()
-    service.close()
+    service.storage.close()
     torch.set_num_threads(4)  # torch's default depends on the machine
     assert all_the_same(tmp_path) == 5
 
@@ -83,12 +84,12 @@ def test_priorities_survive_a_restart_and_can_be_enabled_by_one(tmp_path: Path, 
     run_visits(service, training, clock, 60)
     for seed in (2, 3):
         if milestone:
-            service.save_snapshot()
-        service.close()
+            service.storage.save_snapshot()
+        service.storage.close()
         service, training, clock = start_service(tmp_path, ["learning.prioritized=true"])
         clock.now = 1000.0 * seed
         run_visits(service, training, clock, 60, seed)
-    service.close()
+    service.storage.close()
     assert all_the_same(tmp_path) > 8
 
 
@@ -96,33 +97,33 @@ def test_recovery_without_a_version_that_was_rewound_to(tmp_path: Path) -> None:
     words = ["promotion.entropy_floor=1.0", "versions=2"]  # lower entropy is always refused
     service, training, clock = start_service(tmp_path, words)
     run_visits(service, training, clock, 60)
-    service.save_snapshot()
+    service.storage.save_snapshot()
     run_visits(service, training, clock, 60, seed=2)
-    digest = {name: weight.tolist() for name, weight in service.trainer.weights().items()}
-    service.close()
+    digest = {name: weight.tolist() for name, weight in service.storage.trainer.weights().items()}
+    service.storage.close()
     for version in (tmp_path / "versions").glob("*1"):  # the first one served all the time
         os.rename(version, tmp_path / "elsewhere")
     again, _, _ = start_service(tmp_path, words)
-    assert {name: weight.tolist() for name, weight in again.trainer.weights().items()} == digest
-    again.close()
+    assert {name: weight.tolist() for name, weight in again.storage.trainer.weights().items()} == digest
+    again.storage.close()
 
 
 def test_rewind_is_logged_before_it_happens(tmp_path: Path) -> None:
     service, training, clock = start_service(tmp_path, ["promotion.entropy_floor=1.0"])
     run_visits(service, training, clock, 30)
     assert training.step()
-    learned = service.trainer.copy()
+    learned = service.storage.trainer.copy()
     stop(service)
     serving = service.versions.serving
     assert serving is not None
     with pytest.raises(LogStopped):
         training._rewind()
-    assert all(bool((learned["network"][name] == now).all()) for name, now in service.trainer.weights().items())
-    service.log.problem = None
+    assert all(bool((learned["network"][name] == now).all()) for name, now in service.storage.trainer.weights().items())
+    service.storage.log.problem = None
     training._rewind()
     training.step()
     assert training.publish().parent == serving.version  # and not the newest one
-    service.close()
+    service.storage.close()
     all_the_same(tmp_path)
 
 
@@ -130,15 +131,15 @@ def test_failed_step_is_undone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     service, training, clock = start_service(tmp_path)
     run_visits(service, training, clock, 30)
     with monkeypatch.context() as broken:
-        broken.setattr(type(service.trainer), "_loss", lambda *_: [].pop())  # an IndexError
+        broken.setattr(trainer, "training_rewards", lambda *_: [].pop())  # an IndexError
         assert not training.step()
     assert training.progress.failed == 1
     assert "IndexError" in training.progress.problem
     run_visits(service, training, clock, 30, seed=2)
-    service.close()
+    service.storage.close()
     again, _, _ = start_service(tmp_path)
-    assert again.trainer.step == service.trainer.step
-    again.close()
+    assert again.storage.trainer.step == service.storage.trainer.step
+    again.storage.close()
 
 
 def test_internal_error_affects_one_batch_only(tmp_path: Path) -> None:
@@ -153,7 +154,7 @@ def test_internal_error_affects_one_batch_only(tmp_path: Path) -> None:
         finally:
             del service.domain.__dict__["parse_observation"]
         second = await asyncio.wait_for(batcher.submit(request(2.0)), 20)
-        service.close()
+        service.storage.close()
         return [first, second]
 
     first, second = asyncio.run(talk())
@@ -171,7 +172,7 @@ def test_clients_take_turns(tmp_path: Path) -> None:
         waiting = [("busy", turn) for turn in range(6)] + [("second", 0), ("third", 0)]
         replies = [batcher.submit(request(1.0 + turn, client), client=client) for client, turn in waiting]
         await asyncio.gather(*replies)
-        service.close()
+        service.storage.close()
         return order
 
     assert asyncio.run(talk()) == ["busy", "second", "third", *["busy"] * 5]
@@ -192,13 +193,13 @@ def test_hanging_disk_is_reported_and_delays_no_answer(tmp_path: Path, monkeypat
         promise = batcher.submit(request(1.0))
         for _ in range(10):
             await asyncio.sleep(0.1)
-            service.log.check_stall()
+            service.storage.log.check_stall()
             batcher.release_unsynced()
-        answer, wrong = promise.result(), service.log.problem
+        answer, wrong = promise.result(), service.storage.log.problem
         monkeypatch.setattr(os, "fdatasync", real)
         await asyncio.sleep(1.0)
-        assert service.log.problem is None  # the log works again
-        service.close()
+        assert service.storage.log.problem is None  # the log works again
+        service.storage.close()
         return answer, wrong
 
     answer, wrong = asyncio.run(talk())
@@ -210,13 +211,13 @@ def test_hanging_disk_is_reported_and_delays_no_answer(tmp_path: Path, monkeypat
 def test_failed_action_is_removed_from_memory(tmp_path: Path) -> None:
     service, _, _ = start_service(tmp_path)
     (reply,) = ask(service, request(10.0))
-    assert service.state.territory("a").state["shown"][reply["ad"]] == 10.0
+    assert service.storage.state.territory("a").state["shown"][reply["ad"]] == 10.0
     service.report(click(reply["decisionId"], shown=False))
-    assert service.state.territory("a").state["shown"][reply["ad"]] < -1e9
-    service.close()
+    assert service.storage.state.territory("a").state["shown"][reply["ad"]] < -1e9
+    service.storage.close()
     again, _, _ = start_service(tmp_path)
-    assert again.state.territory("a").state["shown"][reply["ad"]] < -1e9
-    again.close()
+    assert again.storage.state.territory("a").state["shown"][reply["ad"]] < -1e9
+    again.storage.close()
 
 
 @pytest.mark.parametrize("restart", ["none", "log", "milestone"])
@@ -226,34 +227,34 @@ def test_answers_of_a_lost_connection_are_repeated(tmp_path: Path, restart: str)
     replies = [ask(service, *(request(second, site) for second in seconds)) for site in ("a", "b")]
     ask(service, request(1.0, "c"))
     if restart == "milestone":
-        service.save_snapshot()
+        service.storage.save_snapshot()
     if restart != "none":
-        service.close()
+        service.storage.close()
         service, _, _ = start_service(tmp_path)
     lost = seconds[-MAX_IN_FLIGHT - 2 :]  # including one being answered and one being read
     for site, said in zip(("a", "b"), replies, strict=True):
         assert ask(service, *(request(second, site) for second in lost)) == said[-len(lost) :]
-    assert service.state.decisions == 201
+    assert service.storage.state.decisions == 201
     (stale,) = ask(service, request(1.0))
     assert stale["code"] == "STALE_OBSERVATION"
     assert "another territoryId" in stale["message"]
-    service.close()
+    service.storage.close()
 
 
 def test_decisions_expire_after_the_clock_was_set_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = load_settings("bandit-ads", ["memory.expire_after=0.3"], DOMAINS)
     monkeypatch.setattr(time, "time", lambda: 4e9)  # a hundred years ahead
-    service = Service(tmp_path, DOMAINS["bandit-ads"], settings)
+    service = FileService(FileStorage(tmp_path, DOMAINS["bandit-ads"], settings))
     ask(service, request(1.0))
-    service.close()
+    service.storage.close()
     monkeypatch.undo()
-    again = Service(tmp_path, DOMAINS["bandit-ads"], settings)
+    again = FileService(FileStorage(tmp_path, DOMAINS["bandit-ads"], settings))
     assert isinstance(again.clock, MonotonicClock)
-    assert again.state.join.counts.pending == 1
+    assert again.storage.state.join.counts.pending == 1
     time.sleep(0.4)
-    again.expire()
-    assert again.state.join.counts.expired == 1
-    again.close()
+    again.storage.maintain()
+    assert again.storage.state.join.counts.expired == 1
+    again.storage.close()
 
 
 def test_folder_with_other_files_is_refused(tmp_path: Path) -> None:
@@ -275,21 +276,21 @@ def test_versions_are_evaluated_with_the_current_gate(tmp_path: Path, threshold:
         tmp_path, ["memory.expired_outcome=0", "memory.held_out=0.5", "gate.threshold=0.12"]
     )
     run_visits(service, training, clock, 200)
-    service.close()
+    service.storage.close()
     again, _, _ = start_service(
         tmp_path, ["memory.expired_outcome=0", "memory.held_out=0.5", f"gate.threshold={threshold}"]
     )
     serving = again.versions.serving
     assert serving is not None
-    found = OfflineEvaluator(again).evaluate(serving, serving, np.random.default_rng(0))
-    held = again.state.held_out.newest(10**9)
+    found = OfflineEvaluator(again.storage).evaluate(serving, serving, np.random.default_rng(0))
+    held = again.storage.state.held_out.newest(10**9)
     if counts:  # actions that only the current gate sends have no outcome
         assert int(held.send.sum()) <= found.count < len(held)
         assert (found.pass_rate or 0) > 0
     else:  # the current gate sends nothing, so the reward is 0
         assert found.count == len(held)
         assert found.pass_rate == found.difference.value == 0
-    again.close()
+    again.storage.close()
 
 
 def test_greedy_policy_is_evaluated_without_exploration(tmp_path: Path) -> None:
@@ -297,15 +298,15 @@ def test_greedy_policy_is_evaluated_without_exploration(tmp_path: Path) -> None:
     run_visits(service, training, clock, 100)
     serving = service.versions.serving
     assert serving is not None
-    found = OfflineEvaluator(service).evaluate(training.publish(), serving, np.random.default_rng(0))
+    found = OfflineEvaluator(service.storage).evaluate(training.publish(), serving, np.random.default_rng(0))
     assert found.entropy == pytest.approx(found.entropy_before, abs=0.1)  # of the networks themselves
     assert found.entropy is not None
     assert 0.5 < found.entropy < 1.0
     assert found.change is not None
-    held = service.state.held_out.newest(10**9)
+    held = service.storage.state.held_out.newest(10**9)
     changed = found.change * len(held)
     assert changed == pytest.approx(round(changed))  # each decision changes or does not
-    service.close()
+    service.storage.close()
 
 
 def test_collapse_is_refused_without_exploration(tmp_path: Path) -> None:
@@ -315,11 +316,11 @@ def test_collapse_is_refused_without_exploration(tmp_path: Path) -> None:
     assert serving is not None
     assert serving.version > 20
     assert training.progress.verdicts["promote"] > 5
-    service.trainer.weights()["score.bias"].data[3] += 50.0
+    service.storage.trainer.weights()["score.bias"].data[3] += 50.0
     run_visits(service, training, clock, 20, seed=2)
     assert "refuse: it has collapsed: its normalized entropy is 0.000" in service.versions.history[-1].reason
     assert service.versions.serving is serving
-    service.close()
+    service.storage.close()
 
 
 def test_evaluator_cache_does_not_change_results(tmp_path: Path) -> None:
@@ -327,15 +328,16 @@ def test_evaluator_cache_does_not_change_results(tmp_path: Path) -> None:
     service, training, clock = start_service(
         tmp_path, ["memory.held_out=0.5", "memory.held_out_capacity=40", "promotion.min_count=40"]
     )
-    evaluator, sizes = OfflineEvaluator(service), set()
+    evaluator, sizes = OfflineEvaluator(service.storage), set()
     for turn in range(6):
         run_visits(service, training, clock, 40, seed=turn)
         serving, published = service.versions.serving, training.publish()
         assert serving is not None
         cached, fresh = (
-            one.evaluate(published, serving, np.random.default_rng(0)) for one in (evaluator, OfflineEvaluator(service))
+            one.evaluate(published, serving, np.random.default_rng(0))
+            for one in (evaluator, OfflineEvaluator(service.storage))
         )
         assert cached == fresh
         sizes.add(cached.count)
     assert max(sizes) > 10
-    service.close()
+    service.storage.close()

@@ -9,18 +9,17 @@ from typing import Any
 
 import pytest
 
-from decide.ads_service import run_visits, start_service
-from townlet.decide import training_thread as learning
+from decide.ads_service import FileService, run_visits, start_service
 from townlet.decide.events import VersionPublished, decode
 from townlet.decide.recovery import replay_folder
-from townlet.decide.service import Service
+from townlet.decide.storage import file
 from townlet.decide.storage.control import ControlFile
 from townlet.decide.storage.segments import HEADER, RECORD, list_segments, read_records
 from townlet.errors import TownletError
 
 
-def learned(service: Service) -> dict[str, list[float]]:
-    return {name: weight.tolist() for name, weight in service.trainer.weights().items()}
+def learned(service: FileService) -> dict[str, list[float]]:
+    return {name: weight.tolist() for name, weight in service.storage.trainer.weights().items()}
 
 
 def cut_before_a_publication(folder: Path) -> None:
@@ -46,25 +45,25 @@ def test_snapshot_is_usable_without_the_version_rewound_to(tmp_path: Path) -> No
     service, training, clock = start_service(tmp_path, words)
     run_visits(service, training, clock, 200)
     back = service.versions.serving
-    service.save_snapshot()
+    service.storage.save_snapshot()
     assert back is not None
     training._rewind()
     run_visits(service, training, clock, 100, seed=2)
     training.step()
-    before = learned(service), service.trainer.step, service.state.join.counts
+    before = learned(service), service.storage.trainer.step, service.storage.state.join.counts
     assert back.version not in service.versions.list_versions()
-    service.close()
+    service.storage.close()
     early = list_segments(tmp_path / "log")[1].path
     early.write_bytes(early.read_bytes()[:-1] + b"?")  # a start that reads it fails
     again, _, _ = start_service(tmp_path, words)
-    assert (learned(again), again.trainer.step, again.state.join.counts) == before
-    again.close()
+    assert (learned(again), again.storage.trainer.step, again.storage.state.join.counts) == before
+    again.storage.close()
 
 
 @pytest.mark.parametrize("prioritized", ["false", "true"])
 def test_rewind_to_an_unlogged_version_does_not_prevent_a_start(tmp_path: Path, prioritized: str) -> None:
     service, _, _ = start_service(tmp_path)
-    service.close()
+    service.storage.close()
     cut_before_a_publication(tmp_path)
     service, training, clock = start_service(tmp_path, ["versions=2"])
     back = service.versions.serving
@@ -73,16 +72,16 @@ def test_rewind_to_an_unlogged_version_does_not_prevent_a_start(tmp_path: Path, 
     training._rewind()
     run_visits(service, training, clock, 100, seed=2)
     assert back.version not in service.versions.list_versions()
-    service.close()
+    service.storage.close()
     for seed in (3, 4):  # the second time with priorities
         service, training, clock = start_service(tmp_path, ["versions=2", f"learning.prioritized={prioritized}"])
         clock.now = 1000.0 * seed
         run_visits(service, training, clock, 40, seed)
-        before = learned(service), service.trainer.step
-        service.close()
+        before = learned(service), service.storage.trainer.step
+        service.storage.close()
     again, _, _ = start_service(tmp_path)
-    assert (learned(again), again.trainer.step) == before
-    again.close()
+    assert (learned(again), again.storage.trainer.step) == before
+    again.storage.close()
 
 
 def test_no_version_serves_before_it_is_logged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,20 +89,20 @@ def test_no_version_serves_before_it_is_logged(tmp_path: Path, monkeypatch: pyte
     service, training, clock = start_service(tmp_path, ["learning.samples_per_insert=100"])
     run_visits(service, training, clock, 60)
     assert training.step()
-    assert service.log.wait(service.log.last, 20)
+    assert service.storage.log.wait(service.storage.log.last, 20)
     serving = service.versions.serving
     assert serving is not None
     with monkeypatch.context() as broken:
         broken.setattr(os, "fdatasync", failing)
-        broken.setattr(learning, "LOG_TIMEOUT", 0.3)
+        broken.setattr(file, "DURABLE_TIMEOUT", 0.3)
         with pytest.raises(TownletError, match="the log cannot be written to disk"):
             training.publish()
         assert service.versions.serving is serving
-    assert service.log.wait(service.log.last, 20)  # the disk has space again
+    assert service.storage.log.wait(service.storage.log.last, 20)  # the disk has space again
     run_visits(service, training, clock, 20, seed=2)
     assert service.versions.serving is not None
     assert service.versions.serving.version == serving.version + 2  # the one between was never evaluated
-    service.close()
+    service.storage.close()
     assert [one.version for one in replay_folder(tmp_path)] == list(range(1, serving.version + 3))
     assert all(one.same for one in replay_folder(tmp_path))
 
@@ -111,7 +110,7 @@ def test_no_version_serves_before_it_is_logged(tmp_path: Path, monkeypatch: pyte
 class Operator:
     """Rolls back while another version is evaluated: at the first forward pass of its network."""
 
-    def __init__(self, service: Service, heard: int, to: int) -> None:
+    def __init__(self, service: FileService, heard: int, to: int) -> None:
         network = service.versions._load(heard).network
         self._act: Callable[[], object] = lambda: service.versions.roll_back("by hand", to=to)
         self._hook: Any = network.register_forward_hook(self)
@@ -124,9 +123,9 @@ class Operator:
 def test_verdict_on_a_replaced_version_is_ignored(tmp_path: Path) -> None:
     service, training, clock = start_service(tmp_path, ["memory.held_out=0.5"])
     run_visits(service, training, clock, 100)
-    state = {name: weight.clone() for name, weight in service.trainer.weights().items()}
+    state = {name: weight.clone() for name, weight in service.storage.trainer.weights().items()}
     state["score.bias"][3] += 50.0
-    bad = service.versions.publish(service.trainer.step, state, service.trainer.copy(), {}).version
+    bad = service.versions.publish(service.storage.trainer.step, state, service.storage.trainer.copy(), {}).version
     service.versions.promote(bad, "by mistake")
     Operator(service, bad, to=2)
     verdict = training.review_serving()
@@ -139,7 +138,7 @@ def test_verdict_on_a_replaced_version_is_ignored(tmp_path: Path) -> None:
     verdict = training.review_serving()
     assert verdict is not None
     assert verdict.action == "roll_back"  # no operator interferes
-    service.close()
+    service.storage.close()
 
 
 def test_refused_version_is_replaced_by_the_serving_one(tmp_path: Path) -> None:
@@ -147,7 +146,7 @@ def test_refused_version_is_replaced_by_the_serving_one(tmp_path: Path) -> None:
     run_visits(service, training, clock, 100)
     serving = service.versions.serving
     assert serving is not None
-    service.trainer.weights()["score.bias"].data[3] += 50.0
+    service.storage.trainer.weights()["score.bias"].data[3] += 50.0
     run_visits(service, training, clock, 19, seed=2)
     Operator(service, serving.version, to=2)
     training.publish()
@@ -156,7 +155,7 @@ def test_refused_version_is_replaced_by_the_serving_one(tmp_path: Path) -> None:
     assert service.versions.serving.version == 2
     kept = service.versions.open(2)[0]
     assert learned(service) == {name: weight.tolist() for name, weight in kept.items()}
-    service.close()
+    service.storage.close()
 
 
 def failing(descriptor: int) -> None:

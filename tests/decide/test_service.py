@@ -8,17 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from decide.ads_service import ask, click, request, run_visits, start_service
+from decide.ads_service import FileService, ask, click, request, run_visits, start_service
 from townlet.decide.events import DecisionMade
 from townlet.decide.recovery import read_events, replay_folder
-from townlet.decide.service import Service
 from townlet.decide.state import is_held_out
 from townlet.decide.storage import LOG
 from townlet.errors import TownletError
 
 
-def counts(service: Service) -> dict[str, int]:
-    found = service.state.join.counts
+def counts(service: FileService) -> dict[str, int]:
+    found = service.storage.state.join.counts
     assert found.balanced
     assert found.decisions == found.joined + found.expired + found.pending + found.not_executed
     return {"decisions": found.decisions, "joined": found.joined, "expired": found.expired, "pending": found.pending}
@@ -31,7 +30,7 @@ def test_repeated_observation_gets_the_same_answer(tmp_path: Path) -> None:
     both = ask(service, request(2.0), request(2.0))
     assert both[0] == both[1] != first
     assert counts(service)["decisions"] == 2
-    service.close()
+    service.storage.close()
 
 
 def test_stale_observation_is_refused(tmp_path: Path) -> None:
@@ -39,7 +38,7 @@ def test_stale_observation_is_refused(tmp_path: Path) -> None:
     ask(service, request(5.0))
     assert ask(service, request(4.0))[0]["code"] == "STALE_OBSERVATION"
     assert ask(service, request(4.0, "another site"))[0]["type"] == "ad_decision"
-    service.close()
+    service.storage.close()
 
 
 def test_report_counts_once(tmp_path: Path) -> None:
@@ -48,9 +47,9 @@ def test_report_counts_once(tmp_path: Path) -> None:
     for _ in range(3):
         assert service.report(click(id)).reply == {"type": "outcome_ack", "decisionId": id}
     assert counts(service) == {"decisions": 1, "joined": 1, "expired": 0, "pending": 0}
-    assert service.state.totals.completed == 1
-    assert service.state.join.counts.duplicates == 2
-    service.close()
+    assert service.storage.state.totals.completed == 1
+    assert service.storage.state.join.counts.duplicates == 2
+    service.storage.close()
 
 
 @pytest.mark.parametrize(
@@ -63,33 +62,33 @@ def test_reports_of_unknown_decisions_have_no_effect(tmp_path: Path, id: str) ->
     reply = service.report(click(id.format(epoch=epoch, tag=tag)) if id else {"type": "click_report"}).reply
     assert reply["code"] == ("UNKNOWN_DECISION" if id else "INVALID_REPORT")
     assert counts(service) == {"decisions": 1, "joined": 0, "expired": 0, "pending": 1}
-    service.close()
+    service.storage.close()
 
 
 def test_pending_decision_expires_and_late_report_is_ignored(tmp_path: Path) -> None:
     service, _, clock = start_service(tmp_path)
     id = ask(service, request(1.0))[0]["decisionId"]
     clock.now += 19
-    service.expire()
+    service.storage.maintain()
     assert counts(service)["pending"] == 1
     clock.now += 2
-    service.expire()
+    service.storage.maintain()
     service.report(click(id))
     assert counts(service) == {"decisions": 1, "joined": 0, "expired": 1, "pending": 0}
-    assert service.state.join.counts.late == 1
-    assert len(service.state.buffer) + len(service.state.held_out) == 0  # censored
-    service.close()
+    assert service.storage.state.join.counts.late == 1
+    assert len(service.storage.state.buffer) + len(service.storage.state.held_out) == 0  # censored
+    service.storage.close()
 
 
 def test_pending_decisions_are_limited(tmp_path: Path) -> None:
     service, _, _ = start_service(tmp_path, ["memory.pending=3"])
     ids = [ask(service, request(float(n)))[0]["decisionId"] for n in range(5)]
-    service.expire()
+    service.storage.maintain()
     assert counts(service) == {"decisions": 5, "joined": 0, "expired": 2, "pending": 3}
     for id in ids:
         service.report(click(id))
     assert counts(service) == {"decisions": 5, "joined": 3, "expired": 2, "pending": 0}  # the oldest two expired
-    service.close()
+    service.storage.close()
 
 
 @pytest.mark.parametrize(
@@ -105,29 +104,29 @@ def test_folder_of_another_domain_is_refused_unchanged(
 ) -> None:
     service, _, _ = start_service(tmp_path)
     ask(service, request(1.0))
-    service.close()
+    service.storage.close()
     with pytest.raises(TownletError, match=re.escape(message)):
         start_service(tmp_path, words, domain)
     again, _, _ = start_service(tmp_path)
     assert counts(again)["decisions"] == 1
-    again.close()
+    again.storage.close()
 
 
 def test_expired_decisions_can_have_a_default_outcome(tmp_path: Path) -> None:
     service, _, clock = start_service(tmp_path, ["memory.expired_outcome=0"])
     ask(service, request(1.0))
     clock.now += 21
-    service.expire()
-    assert len(service.state.buffer) + len(service.state.held_out) == 1
-    service.close()
+    service.storage.maintain()
+    assert len(service.storage.state.buffer) + len(service.storage.state.held_out) == 1
+    service.storage.close()
 
 
 def test_unaffordable_action_is_never_sent(tmp_path: Path) -> None:
     service, _, _ = start_service(tmp_path)
     found = ask(service, request(1.0, budgets=[0.0] * 12))[0]
     assert (found["type"], found["reason"]) == ("no_ad", "no_budget")
-    assert service.state.join.counts.waited == 1
-    service.close()
+    assert service.storage.state.join.counts.waited == 1
+    service.storage.close()
 
 
 def test_invalid_messages_are_answered_with_an_error(tmp_path: Path) -> None:
@@ -136,13 +135,13 @@ def test_invalid_messages_are_answered_with_an_error(tmp_path: Path) -> None:
     assert (found["type"], found["code"]) == ("error", "INVALID_OBSERVATION")
     assert found["message"].startswith("traits.0:")
     assert counts(service)["decisions"] == 0
-    service.close()
+    service.storage.close()
 
 
 def test_kill_switch_lets_the_gate_decide_alone(tmp_path: Path) -> None:
     service, _, _ = start_service(tmp_path)
     service.versions.set_gate_only(True, "it is odd")
-    service.close()
+    service.storage.close()
     service, _, _ = start_service(tmp_path)  # the kill switch survives a restart
     found = ask(service, request(100.0))[0]
     assert (found["ad"], found["modelVersion"], found["confidence"]) == (0, 0, 1.0)
@@ -151,7 +150,7 @@ def test_kill_switch_lets_the_gate_decide_alone(tmp_path: Path) -> None:
     assert service.versions.history[-1].reason == "it is odd"
     service.versions.set_gate_only(False, "fixed")
     assert ask(service, request(102.0))[0]["modelVersion"] == 1
-    service.close()
+    service.storage.close()
 
 
 def test_service_learns_and_replay_gives_the_same_versions(tmp_path: Path) -> None:
@@ -162,7 +161,7 @@ def test_service_learns_and_replay_gives_the_same_versions(tmp_path: Path) -> No
     rates = [site.clicks / site.shown for site in (first, second, third)]
     assert rates[0] < 0.26 < 0.34 < rates[2], rates  # about .64 is possible
     assert training.progress.agreed == training.progress.steps  # the gate was never changed
-    service.close()
+    service.storage.close()
     found = list(replay_folder(tmp_path))
     assert len(found) > 40
     assert all(one.same for one in found)
@@ -173,34 +172,36 @@ def test_service_resumes_after_close(tmp_path: Path, milestone: int | None) -> N
     service, training, clock = start_service(tmp_path)
     run_visits(service, training, clock, 70 if milestone == 120 else 10)
     if milestone:
-        service.save_snapshot()
+        service.storage.save_snapshot()
     run_visits(service, training, clock, 120, seed=2)
-    pending = {number: one.decision for number, one in service.state.pending.items()}
-    held = service.state.held_out.newest(10**9), service.state.buffer.newest(10**9)
+    pending = {number: one.decision for number, one in service.storage.state.pending.items()}
+    held = service.storage.state.held_out.newest(10**9), service.storage.state.buffer.newest(10**9)
     training.step()
     training.step()  # not published: it must be repeated
-    before = service.state.join.counts, service.trainer.step, service.versions.serving
-    weights = {name: tensor.tolist() for name, tensor in service.trainer.weights().items()}
-    service.close()
+    before = service.storage.state.join.counts, service.storage.trainer.step, service.versions.serving
+    weights = {name: tensor.tolist() for name, tensor in service.storage.trainer.weights().items()}
+    service.storage.close()
     again, _, _ = start_service(tmp_path)
     assert before[2] is not None
     assert again.versions.serving is not None
-    assert (again.state.join.counts, again.trainer.step) == before[:2]
+    assert (again.storage.state.join.counts, again.storage.trainer.step) == before[:2]
     assert again.versions.serving.digest == before[2].digest
-    assert {name: tensor.tolist() for name, tensor in again.trainer.weights().items()} == weights
-    assert {number: one.decision for number, one in again.state.pending.items()} == pending
-    for kept, found in zip(held, (again.state.held_out.newest(10**9), again.state.buffer.newest(10**9)), strict=True):
+    assert {name: tensor.tolist() for name, tensor in again.storage.trainer.weights().items()} == weights
+    assert {number: one.decision for number, one in again.storage.state.pending.items()} == pending
+    for kept, found in zip(
+        held, (again.storage.state.held_out.newest(10**9), again.storage.state.buffer.newest(10**9)), strict=True
+    ):
         assert kept.number.tolist() == found.number.tolist()
         assert kept.outcome.tolist() == found.outcome.tolist()
         assert all((kept.rows[name] == found.rows[name]).all() for name in kept.rows)
-    assert again.state.totals == service.state.totals
+    assert again.storage.state.totals == service.storage.state.totals
     decided = [
         event
         for event in read_events(tmp_path / LOG)
         if isinstance(event, DecisionMade) and event.territory == "site 2"
     ]
     assert ask(again, decided[-1].message) == [decided[-1].reply]
-    again.close()
+    again.storage.close()
 
 
 def test_changed_gate_changes_agreement(tmp_path: Path) -> None:
@@ -208,12 +209,12 @@ def test_changed_gate_changes_agreement(tmp_path: Path) -> None:
     run_visits(service, training, clock, 120)
     assert training.progress.last is not None
     assert training.progress.last.agreement == 1.0
-    service.close()
+    service.storage.close()
     again, later, clock = start_service(tmp_path, ["gate.threshold=0.12", "learning.samples_per_insert=100"])
     later.step()
     assert later.progress.last is not None
     assert later.progress.last.agreement < 0.9
-    again.close()
+    again.storage.close()
     assert all(one.same for one in replay_folder(tmp_path))
 
 
@@ -236,13 +237,13 @@ def test_refusal_rewinds_the_trainer(tmp_path: Path) -> None:
     assert training.progress.verdicts["refuse"] >= 5
     assert service.versions.serving is not None
     assert service.versions.serving.version == 1
-    first, now = service.versions.open(1)[0], service.trainer.weights()
+    first, now = service.versions.open(1)[0], service.storage.trainer.weights()
     assert {name: tensor.tolist() for name, tensor in first.items()} == {
         name: tensor.tolist() for name, tensor in now.items()
     }
-    assert service.trainer.step > 20  # the step count continues
-    service.close()
+    assert service.storage.trainer.step > 20  # the step count continues
+    service.storage.close()
     again, _, _ = start_service(tmp_path, ["promotion.entropy_floor=1.0", "versions=2"])
-    assert again.trainer.step == service.trainer.step
-    again.close()
+    assert again.storage.trainer.step == service.storage.trainer.step
+    again.storage.close()
     assert all(one.same for one in replay_folder(tmp_path))

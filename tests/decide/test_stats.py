@@ -17,10 +17,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from decide.ads_service import Clock, ask, click, request, run_visits, start_service
+from decide.ads_service import Clock, FileService, ask, click, request, run_visits, start_service
 from townlet.decide.batcher import Batcher
-from townlet.decide.service import Service
 from townlet.decide.stats import CURVES, MAX_POINTS, POINT_INTERVAL, RecentCurves, ServiceStats, as_prometheus
+from townlet.decide.storage import VERSIONS
+from townlet.decide.storage.file import FileStorage
 from townlet.decide.training_thread import TrainingThread
 from townlet.runs import checkpoint
 
@@ -28,25 +29,25 @@ COLLAPSED = 3  # the action that a planted version always takes
 
 
 @contextmanager
-def watched(folder: Path, *words: str) -> Iterator[tuple[ServiceStats, Service, TrainingThread, Clock]]:
+def watched(folder: Path, *words: str) -> Iterator[tuple[ServiceStats, FileService, TrainingThread, Clock]]:
     """A service with an idle trainer, and its statistics."""
     service, training, clock = start_service(folder, ["learning.interval=3600", *words])
     stats = ServiceStats(service, training)
     training.ensure_running()
     yield stats, service, training, clock
     training.stop()
-    service.close()
+    service.storage.close()
 
 
 def alarms(stats: ServiceStats) -> list[str]:
     return [alarm["name"] for alarm in stats.as_json()["alarms"]]
 
 
-def plant(service: Service, action: int) -> int:
+def plant(service: FileService, action: int) -> int:
     """Publish a version that always takes the same action."""
-    state = {name: tensor.clone() for name, tensor in service.trainer.weights().items()}
+    state = {name: tensor.clone() for name, tensor in service.storage.trainer.weights().items()}
     state["score.bias"][action] = 50.0
-    return service.versions.publish(service.trainer.step, state, service.trainer.state(), {}).version
+    return service.versions.publish(service.storage.trainer.step, state, service.storage.trainer.state(), {}).version
 
 
 def test_stats_add_up_without_alarms(tmp_path: Path) -> None:
@@ -98,7 +99,7 @@ def test_missing_pinned_version_raises_an_alarm_until_an_operator_acts(tmp_path:
     with watched(tmp_path) as (_, service, training, clock):
         run_visits(service, training, clock, 60)
         service.versions.pin(2, "a calm night")
-    rmtree(service.versions.folder / checkpoint.folder_name(2))
+    rmtree(service.storage.folder / VERSIONS / checkpoint.folder_name(2))
     with watched(tmp_path) as (stats, service, training, clock):
         (alarm,) = stats.as_json()["alarms"]
         assert (alarm["name"], alarm["critical"]) == ("pin", True)
@@ -113,9 +114,9 @@ def test_missing_pinned_version_raises_an_alarm_until_an_operator_acts(tmp_path:
 def test_pin_without_intact_versions_leaves_the_gate_alone(tmp_path: Path) -> None:
     with watched(tmp_path) as (_, service, _, _):
         service.versions.pin(1, "a calm night")
-    rmtree(service.versions.folder / checkpoint.folder_name(1))
-    service = Service(tmp_path, service.domain, service.settings)
-    training = TrainingThread(service)
+    rmtree(service.storage.folder / VERSIONS / checkpoint.folder_name(1))
+    service = FileService(FileStorage(tmp_path, service.domain, service.settings))
+    training = TrainingThread(service.storage)
     training.start()
     training.stop()
     stats = ServiceStats(service, training)
@@ -126,7 +127,7 @@ def test_pin_without_intact_versions_leaves_the_gate_alone(tmp_path: Path) -> No
     service.versions.unpin()
     training.train_round()
     assert service.versions.serving is not None
-    service.close()
+    service.storage.close()
 
 
 def test_missing_outcomes_raise_an_alarm(tmp_path: Path) -> None:
@@ -144,7 +145,7 @@ def test_missing_outcomes_raise_an_alarm(tmp_path: Path) -> None:
 
 def test_failing_or_dead_trainer_raises_an_alarm(tmp_path: Path) -> None:
     with watched(tmp_path) as (stats, service, training, clock):
-        for weight in service.trainer.weights().values():
+        for weight in service.storage.trainer.weights().values():
             weight.copy_(torch.full_like(weight, torch.nan))
         run_visits(service, training, clock, 40)
         assert training.progress.failed
@@ -167,7 +168,7 @@ def test_overload_raises_an_alarm_and_latency_is_measured(tmp_path: Path, mode: 
     A request that waits too long is answered by the overload mode, and never after a later one of its territory.
     """
 
-    async def crowd(stats: ServiceStats, service: Service) -> list[list[dict[str, Any]]]:
+    async def crowd(stats: ServiceStats, service: FileService) -> list[list[dict[str, Any]]]:
         batcher = stats.batcher = Batcher(service)
         at_once = await asyncio.gather(*(batcher.submit(request(float(turn), "site")) for turn in range(5)))
         late = asyncio.gather(*(batcher.submit(request(float(turn), "site")) for turn in (7, 8)))
@@ -249,8 +250,8 @@ def test_recent_decisions_are_listed_after_a_restart(tmp_path: Path) -> None:
     shown = ("recent", "actions", "confidence", "expected_and_actual", "actual_first", "actual_recent", "outcomes")
     with watched(tmp_path) as (stats, service, training, clock):
         run_visits(service, training, clock, 80)
-        before, steps = stats.as_json()["decisions"], service.trainer.step
-        assert service.log.wait(service.log.last, 20)
+        before, steps = stats.as_json()["decisions"], service.storage.trainer.step
+        assert service.storage.log.wait(service.storage.log.last, 20)
     with watched(tmp_path) as (stats, _, _, _):
         after = stats.as_json()
         assert {name: after["decisions"][name] for name in shown} == {name: before[name] for name in shown}

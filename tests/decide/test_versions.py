@@ -26,6 +26,7 @@ import warm
 from decide.publisher import Twin, twin_state
 from townlet.decide.estimate import Estimate
 from townlet.decide.storage.serving_log import KEPT_CHANGES, SERVING_LOG
+from townlet.decide.storage.version_folder import VersionFolder
 from townlet.decide.storage.versions import VersionStore, weights_digest
 from townlet.errors import TownletError
 from townlet.runs import checkpoint, disk
@@ -33,9 +34,13 @@ from townlet.runs import checkpoint, disk
 SCRIPT = Path(__file__).with_name("publisher.py")
 
 
+def reopen(folder: Path) -> VersionStore:
+    return VersionStore(VersionFolder(folder), Twin())
+
+
 def filled(folder: Path, count: int, keep: int = 20) -> VersionStore:
     """Publish and promote versions 1 … count."""
-    versions = VersionStore(folder, Twin(), keep)
+    versions = VersionStore(VersionFolder(folder), Twin(), keep)
     for number in range(1, count + 1):
         versions.publish(10 * number, twin_state(number), {"step": 10 * number}, {"config": "abc", "log": number})
         versions.promote(number, f"reason {number}")
@@ -52,7 +57,7 @@ def serves(versions: VersionStore) -> int | None:
 
 
 def test_a_version_is_published_and_read_again(tmp_path: Path) -> None:
-    versions = VersionStore(tmp_path, Twin(), clock=lambda: 5.0)
+    versions = VersionStore(VersionFolder(tmp_path), Twin(), clock=lambda: 5.0)
     assert versions.serving is None
     trainer = {"optimizer": {"mean": torch.arange(3.0)}, "step": 40, "more": {}}
     snapshot = versions.publish(40, twin_state(1), trainer, {"config": "abc", "log": 17})
@@ -75,7 +80,7 @@ def test_a_version_is_published_and_read_again(tmp_path: Path) -> None:
 
 
 def test_published_weights_do_not_change_during_training(tmp_path: Path) -> None:
-    versions, state = VersionStore(tmp_path, Twin()), twin_state(1)
+    versions, state = reopen(tmp_path), twin_state(1)
     snapshot = versions.publish(1, state, {}, {})
     versions.promote(1, "first")
     state["first"].fill_(9.0)
@@ -91,7 +96,7 @@ def test_weights_of_another_network_are_refused(tmp_path: Path) -> None:
         versions.publish(2, {"first": torch.zeros(3), "second": torch.zeros(64)}, {}, {})
     assert versions.list_versions() == [1]
     with pytest.raises(TownletError, match="network"):
-        VersionStore(tmp_path, nn.Linear(3, 3))
+        VersionStore(VersionFolder(tmp_path), nn.Linear(3, 3))
 
 
 def test_versions_that_are_not_finite_are_reported(tmp_path: Path) -> None:
@@ -117,7 +122,7 @@ def test_every_promotion_has_its_reason(tmp_path: Path) -> None:
     versions.publish(30, twin_state(3), {}, {})
     versions.note(3, "held: too little is known", estimate)
     versions.promote(3, "it earns more", estimate)
-    for seen in (versions, VersionStore(tmp_path, Twin())):
+    for seen in (versions, reopen(tmp_path)):
         history = [(change.kind, change.version, change.reason, change.estimate) for change in seen.history]
         assert history == [
             ("promote", 1, "reason 1", None), ("promote", 2, "reason 2", None),
@@ -132,7 +137,7 @@ def test_pinned_versions_stay_despite_promotions(tmp_path: Path) -> None:
     versions.publish(40, twin_state(4), {}, {})
     assert not versions.promote(4, "better").applied
     assert not versions.roll_back("worse").applied
-    assert [serves(seen) for seen in (versions, VersionStore(tmp_path, Twin()))] == [1, 1]
+    assert [serves(seen) for seen in (versions, reopen(tmp_path))] == [1, 1]
     assert versions.unpin() is not None
     assert versions.unpin() is None
     assert (serves(versions), versions.pinned) == (1, None)  # until the next promotion
@@ -180,7 +185,7 @@ def test_version_numbers_are_unique(tmp_path: Path) -> None:
         for file in path.iterdir():
             file.unlink()
         path.rmdir()
-    versions = VersionStore(tmp_path, Twin())
+    versions = reopen(tmp_path)
     assert versions.serving is None
     assert versions.publish(1, twin_state(4), {}, {}).version == 4
 
@@ -196,7 +201,7 @@ def test_a_damaged_version_is_named_and_an_older_one_serves(tmp_path: Path) -> N
     filled(tmp_path, 4)
     damage(tmp_path, 4)
     damage(tmp_path, 3)
-    versions = VersionStore(tmp_path, Twin())
+    versions = reopen(tmp_path)
     assert serves(versions) == 2
     assert sorted(versions.damaged) == [3, 4]
     assert "does not match its sha256" in str(versions.damaged[4])
@@ -206,13 +211,13 @@ def test_a_damaged_version_is_named_and_an_older_one_serves(tmp_path: Path) -> N
     with pytest.raises(TownletError, match="damaged"):
         versions.promote(4, "again")
     assert versions.publish(50, twin_state(5), {}, {}).version == 5
-    assert serves(VersionStore(tmp_path, Twin())) == 2
+    assert serves(reopen(tmp_path)) == 2
 
 
 def test_rollback_skips_a_damaged_version(tmp_path: Path) -> None:
     versions = filled(tmp_path, 4)
     damage(tmp_path, 3)
-    again = VersionStore(tmp_path, Twin())
+    again = reopen(tmp_path)
     again.roll_back("bad")
     assert serves(again) == 2
     del versions
@@ -221,30 +226,34 @@ def test_rollback_skips_a_damaged_version(tmp_path: Path) -> None:
 def test_damaged_pinned_version_is_replaced_by_another(tmp_path: Path) -> None:
     filled(tmp_path, 4).pin(2)
     damage(tmp_path, 2)
-    versions = VersionStore(tmp_path, Twin())
+    versions = reopen(tmp_path)
     assert (serves(versions), versions.pinned, versions.replaced_pin) == (4, 4, 2)
     assert re.search("at startup, and pinned like .*step-000000000002 is damaged", versions.history[-1].reason)
     versions.publish(50, twin_state(5), {}, {})
     assert not versions.promote(5, "better").applied
     damage(tmp_path, 4)
-    again = VersionStore(tmp_path, Twin())
+    again = reopen(tmp_path)
     assert (serves(again), again.pinned, again.replaced_pin) == (3, 3, 2)  # an operator had pinned version 2
     again.unpin()
     assert (serves(again), again.pinned, again.replaced_pin) == (3, None, None)
     assert again.promote(5, "better").applied
     again.pin(1)
-    assert (again.pinned, again.replaced_pin, VersionStore(tmp_path, Twin()).replaced_pin) == (1, None, None)
+    assert (again.pinned, again.replaced_pin, reopen(tmp_path).replaced_pin) == (
+        1,
+        None,
+        None,
+    )
 
 
 def test_without_intact_versions_the_gate_decides(tmp_path: Path) -> None:
     filled(tmp_path, 2)
     for version in (1, 2):
         damage(tmp_path, version)
-    versions = VersionStore(tmp_path, Twin())
+    versions = reopen(tmp_path)
     assert versions.serving is None
     versions.publish(30, twin_state(3), {}, {})
     versions.promote(3, "whole again")
-    assert serves(VersionStore(tmp_path, Twin())) == 3
+    assert serves(reopen(tmp_path)) == 3
 
 
 TORN = (b'0123abcd {"kind": "promote", "ver', b"\0" * 20, b"\xff\n", b"\n\n", b'{"kind": "promote"}\n')
@@ -256,18 +265,16 @@ def test_a_torn_line_leaves_decisions_to_the_gate_until_an_operator_switches(tor
     with open(tmp_path / SERVING_LOG, "ab") as file:
         file.write(torn)
     damaged = (tmp_path / SERVING_LOG).read_bytes()
-    versions = VersionStore(tmp_path, Twin())
+    versions = reopen(tmp_path)
     assert serves(versions) == 2
     assert versions.gate_only
     assert "line" in versions.fault
     versions.roll_back("after the crash")
     assert [copy.read_bytes() for copy in tmp_path.glob("serving-damaged-*")] == [damaged]
-    again = VersionStore(tmp_path, Twin())
+    again = reopen(tmp_path)
     assert [(serves(seen), seen.gate_only, bool(seen.fault)) for seen in (versions, again)] == [(1, True, True)] * 2
     again.set_gate_only(False, "looked at it")
-    assert [(serves(seen), seen.gate_only, seen.fault) for seen in (again, VersionStore(tmp_path, Twin()))] == [
-        (1, False, "")
-    ] * 2
+    assert [(serves(seen), seen.gate_only, seen.fault) for seen in (again, reopen(tmp_path))] == [(1, False, "")] * 2
 
 
 def test_the_history_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -278,7 +285,7 @@ def test_the_history_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         versions.note(1, f"note {number}")
         assert len((tmp_path / SERVING_LOG).read_bytes().splitlines()) <= 40
     assert [change.reason for change in versions.history] == [f"note {number}" for number in range(80, 100)]
-    again = VersionStore(tmp_path, Twin())
+    again = reopen(tmp_path)
     assert again.history == versions.history
     assert serves(again) == 1
 
@@ -300,7 +307,7 @@ def test_a_full_disk_promotes_nothing_but_still_rolls_back(tmp_path: Path, monke
         assert versions.gate_only
     (tmp_path / SERVING_LOG).write_bytes(whole + b'0123abcd {"half')  # as a full disk may leave it
     versions.note(4, "space again")
-    assert [serves(seen) for seen in (versions, VersionStore(tmp_path, Twin()))] == [2, 2]
+    assert [serves(seen) for seen in (versions, reopen(tmp_path))] == [2, 2]
 
 
 def failing(descriptor: int) -> None:
@@ -310,7 +317,7 @@ def failing(descriptor: int) -> None:
 def test_a_folder_that_cannot_be_made_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(TownletError, match=r"cannot open the versions .* a file of that name already exists"):
-        VersionStore(tmp_path / "file" / "versions", Twin())
+        reopen(tmp_path / "file" / "versions")
 
 
 ACTS = st.lists(
@@ -326,7 +333,7 @@ def test_serving_version_follows_the_rules(
 ) -> None:
     """Against a model: a list of serving versions, and the pin."""
     folder = tmp_path_factory.mktemp("versions")
-    versions, served, pinned = VersionStore(folder, Twin(), keep=50), list[int](), 0
+    versions, served, pinned = VersionStore(VersionFolder(folder), Twin(), keep=50), list[int](), 0
     for act, number in acts:
         known = versions.list_versions()
         version = known[number % len(known)] if known else 0
@@ -334,7 +341,7 @@ def test_serving_version_follows_the_rules(
             new = versions.publish(len(known), twin_state(len(known) + 1), {}, {})
             assert new.version == len(known) + 1
         elif act == "reopen":
-            versions = VersionStore(folder, Twin(), keep=50)
+            versions = VersionStore(VersionFolder(folder), Twin(), keep=50)
         elif act == "unpin":
             versions.unpin()
             pinned = 0
@@ -456,7 +463,7 @@ def killed(press: Press, folder: Path, seconds: float | None = None, die: list[A
 
 
 def assert_serving_continues(folder: Path, allowed: set[str]) -> None:
-    versions = VersionStore(folder, Twin(), keep=3)
+    versions = VersionStore(VersionFolder(folder), Twin(), keep=3)
     assert not versions.damaged
     assert str(serves(versions)) in allowed
     assert {path.name for path in folder.iterdir() if path.name.startswith(".")} == set()
@@ -496,6 +503,6 @@ def test_a_publisher_killed_at_a_point_of_a_commit_keeps_the_serving_version(
 def test_a_crash_while_the_history_is_replaced_leaves_nothing_behind(tmp_path: Path) -> None:
     filled(tmp_path, 2)
     disk.write_new(tmp_path / f".{SERVING_LOG}.0123abcd", b"half")
-    versions = VersionStore(tmp_path, Twin())
+    versions = reopen(tmp_path)
     assert serves(versions) == 2
     assert not list(tmp_path.glob(".*"))

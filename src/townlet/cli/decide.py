@@ -21,13 +21,15 @@ from townlet.errors import TownletError, did_you_mean
 
 if TYPE_CHECKING:
     from townlet.decide.app import ServiceTokens
+    from townlet.decide.domain import Domain
     from townlet.decide.service import Service
     from townlet.web.server import Server
 
 PORT: Final = 8780
 SWITCH_INTERVAL: Final = 5e-4  # seconds between thread switches: answers must not wait for the trainer
 FOLDER: Final = Path("decisions")
-SERVE_OPTIONS: Final = ("port", "host", "origin", "folder", "open")
+SERVE_OPTIONS: Final = ("port", "host", "origin", "folder", "open", "storage", "role")
+ROLES: Final = ("all", "decide", "learn")
 VERDICTS: Final = {
     "promote": "promoted", "roll_back": "restored by a rollback", "pin": "pinned", "unpin": "unpinned", "hold": "held",
     "refuse": "refused", "noted": "not applied", "gate_only": "gate only", "gate_and_network": "network again",
@@ -55,7 +57,7 @@ ServiceFolder = Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of
 )
 def serve(
     what: Annotated[
-        str, typer.Argument(metavar="DOMAIN|FILE", help="hive, bandit-ads, or a YAML file of settings.")
+        str, typer.Argument(metavar="DOMAIN|FILE", help="hive, bandit-ads, rank, or a YAML file of settings.")
     ] = "hive",
     overrides: Annotated[
         list[str] | None,
@@ -70,6 +72,12 @@ def serve(
         list[str] | None, typer.Option(help="Allow web pages of this origin to connect as games; repeatable.")
     ] = None,
     show: Annotated[bool, typer.Option("--open", help="Open the dashboard in your browser.")] = False,
+    storage: Annotated[
+        str | None, typer.Option(metavar="URL", help="Store in PostgreSQL instead of FOLDER: postgresql://…")
+    ] = None,
+    role: Annotated[
+        str, typer.Option(metavar="ROLE", help="With --storage: decide, learn, or all; one learner leads.")
+    ] = "all",
     accept_data_loss: Annotated[
         bool, typer.Option("--accept-data-loss", help="Start even if log records are missing or damaged.")
     ] = False,
@@ -86,7 +94,8 @@ def serve(
         if equals and key.strip() in SERVE_OPTIONS:
             fix = "write --open" if key.strip() == "open" else f"write --{key.strip()} {value}"
             raise TownletError(f"'{key.strip()}' is an option, not a setting", fix)
-    from townlet.decide.app import access, load_service_tokens, open_app
+    _check_storage(storage, role, accept_data_loss)
+    from townlet.decide.app import load_service_tokens, open_app, open_shared_app, service_access
     from townlet.decide.domains import DOMAINS
     from townlet.decide.settings import load_settings
     from townlet.web.server import Server
@@ -95,32 +104,53 @@ def serve(
     settings = load_settings(source, overrides or (), DOMAINS)
     service_tokens = None if no_token else load_service_tokens(folder, token_file)
     tokens = service_tokens.tokens if service_tokens else None
-    server = Server(host, port, tokens, origins=origin or (), allow_no_origin=True, access=access)
+    access = service_access(DOMAINS[settings.domain])
+    server = Server(host, port, tokens, origins=origin or (), allow_no_origin=True, **access)
     if port not in (0, server.port):
         echo_err(f"Port {port} is taken; listening on port {server.port}.")
-    echo_err(f"Opening {folder} …")  # replaying a long log takes seconds
     sys.setswitchinterval(SWITCH_INTERVAL)
-    application = open_app(folder, settings, accept_data_loss, server.descriptors)
+    if storage is None:
+        echo_err(f"Opening {folder} …")  # replaying a long log takes seconds
+        application = open_app(folder, settings, accept_data_loss, server.descriptors)
+    else:
+        application = open_shared_app(storage, settings, role, server.descriptors)
     gc.collect()
     gc.freeze()  # a full collection of the objects made so far would pause every game for 140 ms
-    _print_addresses(server, service_tokens)
+    _print_addresses(server, service_tokens, DOMAINS[settings.domain])
     if show:
         open_browser(server.one_time_link())
     server.run(application)
+    if storage is not None:
+        return
     service: Service = application.state.batcher.service
-    serving, problem = service.versions.serving, service.log.problem
+    serving, problem = service.versions.serving, service.storage.problem
     saved = f"Saved, except for the last records: {problem}." if problem else "Saved."
     served = f"Version {serving.version} served" if serving else "No version served"
-    echo_err(f"{saved} {served}; {folder} holds {service.state.decisions:,} decisions.")
+    echo_err(f"{saved} {served}; {folder} holds {service.storage.counts().decisions:,} decisions.")
     if problem:  # the log could not be written to the end
         raise typer.Exit(1)
 
 
-def _print_addresses(server: Server, service_tokens: ServiceTokens | None) -> None:
+def _check_storage(storage: str | None, role: str, accept_data_loss: bool) -> None:
+    if role not in ROLES:
+        raise TownletError(f"--role {role} does not exist", did_you_mean(role, ROLES))
+    if storage is None:
+        if role != "all":
+            raise TownletError(f"--role {role} needs --storage", "one process can serve a folder; it does everything")
+        return
+    if not storage.startswith(("postgresql://", "postgres://")):
+        raise TownletError(f"--storage {storage} is not a URL of PostgreSQL", "write postgresql://user@host/database")
+    if accept_data_loss:
+        raise TownletError("--accept-data-loss is for a folder", "restore a backup of the database instead")
+
+
+def _print_addresses(server: Server, service_tokens: ServiceTokens | None, domain: Domain) -> None:
     """Print addresses and tokens; without a terminal, tokens are printed only when they are generated."""
     from townlet.web.tokens import ROLES
 
     echo(f"Games connect to ws://{server.address}/ws")
+    if domain.http:
+        echo(f"or send HTTP requests to http://{server.address}{domain.http.prefix}")
     link = server.link()
     if service_tokens is None:
         echo_err(NO_TOKEN, style="yellow")
@@ -139,7 +169,9 @@ def _print_addresses(server: Server, service_tokens: ServiceTokens | None) -> No
     "townlet decide simulate hive --duplicates .1 --losses .05 --reconnects .01",
 )
 def simulate(
-    domain: Annotated[str, typer.Argument(metavar="DOMAIN", help="Game to simulate: hive or bandit-ads.")] = "hive",
+    domain: Annotated[
+        str, typer.Argument(metavar="DOMAIN", help="Game to simulate: hive, bandit-ads or rank.")
+    ] = "hive",
     url: Annotated[str, typer.Option(help="Address of the service.")] = f"ws://127.0.0.1:{PORT}/ws",
     folder: Annotated[
         Path, typer.Option(metavar="FOLDER", help="Folder of a local service, to read its tokens.")
@@ -147,7 +179,7 @@ def simulate(
     token_file: TokenFile = None,
     games: Annotated[int, typer.Option(min=1, max=MAX_GAMES, help="Simultaneous games, one connection each.")] = 4,
     observations: Annotated[int, typer.Option(min=1, help="Observations per game.")] = 200,
-    stage: Annotated[int, typer.Option(min=0, help="Difficulty of hive, 0 to 2; bandit-ads ignores it.")] = 2,
+    stage: Annotated[int, typer.Option(min=0, help="Difficulty of hive, 0 to 2; others ignore it.")] = 2,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the games and the network faults.")] = 0,
     name: Annotated[str | None, typer.Option(help="Prefix of the territory names; random by default.")] = None,
     pause: Annotated[float, typer.Option(min=0, help="Seconds between two decisions.")] = 0.0,

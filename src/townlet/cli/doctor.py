@@ -121,7 +121,9 @@ CHECKS: Final[tuple[Callable[[], CheckResult], ...]] = (
     python, numba, cache, torch, compiler, cuda, gymnasium, pygame, ffmpeg,
 )  # fmt: skip
 # Extras other than environment families, and the module that each installs.
-OTHER_EXTRAS: Final = {"hub": "huggingface_hub", "onnx": "onnxscript", "sweep": "optuna", "wandb": "wandb"}
+OTHER_EXTRAS: Final = {
+    "hub": "huggingface_hub", "onnx": "onnxscript", "postgres": "psycopg", "sweep": "optuna", "wandb": "wandb",
+}  # fmt: skip
 PROVIDES: Final = {
     "atari": "Atari 2600 games: ALE/Pong-v5 (ale-py is GPL-2.0-only)",
     "box2d": "landers, walkers and cars: LunarLander-v3",
@@ -131,6 +133,7 @@ PROVIDES: Final = {
     "retro": "games for other consoles: retro/Airstriker-Genesis-v0",
     "hub": "publishing on the Hugging Face Hub: townlet publish",
     "onnx": "export for other programs: townlet export",
+    "postgres": "a decision service in several processes: townlet decide serve --storage",
     "sweep": "hyperparameter search: townlet sweep",
     "wandb": "logging to Weights & Biases: metrics.wandb=true",
 }

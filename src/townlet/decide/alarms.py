@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from townlet.decide.events import DecisionMade
 from townlet.decide.service import Service
-from townlet.decide.training_thread import TrainingThread
+from townlet.decide.training_thread import Learning
 from townlet.decide.websocket import ConnectionLimits
 from townlet.web.limits import DESCRIPTOR_REMEDY
 
@@ -17,6 +17,7 @@ COLLAPSE_WINDOW: Final = 200  # latest decisions made by a network, checked for 
 MIN_DECISIONS: Final = 50  # decisions needed to check the mean entropy
 DOMINANCE: Final = 0.9  # share of one action above which a policy has collapsed
 RECENT: Final = 60.0  # seconds for which an alarm lasts after a failure
+LEARNER_SILENT: Final = 15.0  # seconds without a report of the learner, after which an alarm is raised
 UNANSWERED: Final = 20  # this many decisions without an outcome, for half of the expiry time, raise an alarm
 
 
@@ -33,8 +34,8 @@ class Alarm(NamedTuple):
 class Alarms:
     """Checks a service for alarm conditions."""
 
-    def __init__(self, service: Service, training: TrainingThread, limits: ConnectionLimits) -> None:
-        self._service, self._training_thread, self._limits = service, training, limits
+    def __init__(self, service: Service, learning: Learning, limits: ConnectionLimits) -> None:
+        self._service, self._learning, self._limits = service, learning, limits
         self._actions: deque[int] = deque(maxlen=COLLAPSE_WINDOW)  # chosen by a network, not by the gate alone
         self._entropy: deque[float] = deque(maxlen=COLLAPSE_WINDOW)
         self._last_decision = self._unanswered_since = -inf
@@ -66,12 +67,10 @@ class Alarms:
         return sorted(dated, key=lambda alarm: not alarm.critical)
 
     def _storage(self) -> Iterator[Alarm]:
-        if problem := self._service.log.problem:
+        if problem := self._service.storage.problem:
             what = f"The log cannot be written, so nothing is learned: {problem}"
             yield Alarm("log", True, what, "Free disk space. Decisions are made as before.")
-        if problem := self._service.log.control_problem:
-            yield Alarm("control", False, f"The control file of the log is out of date: {problem}", "Check the disk.")
-        for notice in self._service.notices:
+        for notice in self._service.storage.notices:
             yield Alarm(notice.name, notice.critical, notice.what, notice.fix)
 
     def _collapse(self) -> Iterator[Alarm]:
@@ -89,7 +88,11 @@ class Alarms:
         yield Alarm("collapsed", True, f"The policy has collapsed: {why}", fix)
 
     def _training(self, now: float) -> Iterator[Alarm]:
-        progress, training = self._training_thread.progress, self._training_thread
+        training = self._learning.training
+        if training is None:
+            yield from self._learner_of_others()
+            return
+        progress = training.progress
         restarted = self._restarts.grew_recently(progress.restarts, now)
         failing = self._failures.grew_recently(progress.failed, now)
         problem = progress.problem or "the reason is unknown"
@@ -103,6 +106,13 @@ class Alarms:
         elif failing:
             what = f"{progress.failed} training rounds have failed since the start, the last one with: {problem}"
             yield Alarm("training", False, what, "Failed steps were undone, and training continues.")
+
+    def _learner_of_others(self) -> Iterator[Alarm]:
+        _, age = self._service.storage.learner_report()
+        if age is None or age > LEARNER_SILENT:
+            since = "There is no learner" if age is None else f"No learner has reported for {age:.0f} s"
+            fix = "Start a process with --role learn, and check its output and its connection to the database."
+            yield Alarm("learner", True, f"{since}: decisions are made with the version that serves", fix)
 
     def _traffic(self, overloaded: int, now: float) -> Iterator[Alarm]:
         silent, limit = now - self._unanswered_since, self._service.settings.memory.expire_after / 2

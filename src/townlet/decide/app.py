@@ -8,8 +8,9 @@ import os
 import secrets
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from fastapi import FastAPI, Request, WebSocket
 from fastapi.responses import FileResponse, JSONResponse, PlainTextResponse, Response
@@ -17,21 +18,26 @@ from fastapi.staticfiles import StaticFiles
 
 from townlet._version import __version__
 from townlet.config.models import StrictModel
-from townlet.decide.batcher import Batcher
+from townlet.decide.batcher import make_batcher
+from townlet.decide.domain import Domain
 from townlet.decide.domains import DOMAINS
-from townlet.decide.service import Service, check_service_folder
+from townlet.decide.service import Service
 from townlet.decide.settings import DecideSettings
 from townlet.decide.stats import ServiceStats, as_prometheus
 from townlet.decide.storage import TOKENS
+from townlet.decide.storage.file import FileStorage, MonotonicClock, check_service_folder
 from townlet.decide.storage.log import LogStopped
 from townlet.decide.storage.serving_log import ServingChange
-from townlet.decide.training_thread import TrainingThread
-from townlet.decide.websocket import ConnectionLimits, StatsFeed, serve_game
+from townlet.decide.training_thread import Learning, NoLearning, TrainingThread
+from townlet.decide.websocket import ConnectionLimits, GamePort, StatsFeed, serve_game
 from townlet.errors import SourceLocation, TownletError
 from townlet.runs import disk
 from townlet.web import tokens
 from townlet.web.limits import DescriptorBudget
 from townlet.web.tokens import ANONYMOUS, OPERATOR, READERS, ROLES, Identity, Tokens
+
+if TYPE_CHECKING:
+    from townlet.decide.storage.postgres.processes import ProcessReports
 
 STATIC: Final = Path(__file__).parents[1] / "live" / "static"  # the dashboard is stored with the other pages
 CLIENT: Final = Path(__file__).parent / "static" / "client.js"  # for games in a browser
@@ -66,8 +72,13 @@ class RollBack(OperatorAction):
     pin: bool = False
 
 
-def access(method: str, path: str) -> frozenset[str] | None:
-    """Roles that may use a path, None for public paths: games use `/ws`, viewers read, operators read and change."""
+def access(method: str, path: str, game_prefix: str | None = None) -> frozenset[str] | None:
+    """Roles that may use a path, None for public paths: games use `/ws`, viewers read, operators read and change.
+
+    Games also use the paths of their domain, which begin with `game_prefix`.
+    """
+    if game_prefix and path.startswith(game_prefix):
+        return GAME_ROLES
     if method == "WEBSOCKET":
         return GAME_ROLES if path == "/ws" else READERS
     if method in ("GET", "HEAD") and (path in PUBLIC_PATHS or path.startswith(STATIC_PATH)):
@@ -75,6 +86,18 @@ def access(method: str, path: str) -> frozenset[str] | None:
     if path == "/api/decide/schema":
         return READERS | GAME_ROLES
     return tokens.default_access(method, path)
+
+
+def service_access(domain: Domain) -> dict[str, Any]:
+    """Arguments of a server for the paths, the token headers and the refusals of this domain."""
+    if (http := domain.http) is None:
+        return {"access": access}
+
+    def refusal_body(path: str, status: int, reason: str) -> dict[str, Any] | None:
+        return http.error(status, reason) if path.startswith(http.prefix) else None
+
+    roles = partial(access, game_prefix=http.prefix)
+    return {"access": roles, "token_headers": http.token_headers, "refusal_body": refusal_body}
 
 
 class ServiceTokens(NamedTuple):
@@ -133,29 +156,52 @@ def open_app(
     folder: Path, settings: DecideSettings, accept_data_loss: bool = False, descriptors: DescriptorBudget | None = None
 ) -> FastAPI:
     """The app of the service in a folder, recovered from its log."""
-    service = Service(folder, DOMAINS[settings.domain], settings, accept_data_loss=accept_data_loss)
-    return make_app(service, TrainingThread(service), descriptors)
+    storage = FileStorage(folder, DOMAINS[settings.domain], settings, accept_data_loss=accept_data_loss)
+    return make_app(Service(storage), TrainingThread(storage), descriptors)
 
 
-def make_app(service: Service, training: TrainingThread, descriptors: DescriptorBudget | None = None) -> FastAPI:
+def open_shared_app(
+    url: str, settings: DecideSettings, role: str, descriptors: DescriptorBudget | None = None
+) -> FastAPI:
+    """The app of one process of a service whose storage is a database."""
+    from townlet.decide.storage.postgres.decisions import PostgresStorage
+    from townlet.decide.storage.postgres.elected_learner import ElectedLearner
+
+    domain = DOMAINS[settings.domain]
+    storage = PostgresStorage(url, domain, settings, MonotonicClock(), role)
+    learning: Learning = NoLearning()
+    if role != "decide":
+        learning = ElectedLearner(url, domain, settings, storage.clock, storage.process)
+    return make_app(Service(storage), learning, descriptors, storage.reports)
+
+
+def make_app(
+    service: Service, learning: Learning, descriptors: DescriptorBudget | None = None,
+    reports: ProcessReports | None = None,
+) -> FastAPI:  # fmt: skip
     """The app of a service, with connection limits that fit the budget of file descriptors."""
     limits = ConnectionLimits(descriptors)
-    stats = ServiceStats(service, training, limits)
+    stats = ServiceStats(service, learning, limits)
+    learning.on_change = stats.follow
     feed = StatsFeed(lambda: json.dumps({"type": "stats", **stats.as_json()}, separators=(",", ":")), TICK)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        app.state.batcher = stats.batcher = Batcher(service)
-        training.start()
+        app.state.batcher = stats.batcher = make_batcher(service)
         service.warm_up()
-        tasks = [asyncio.create_task(_tick(service, training, stats)), asyncio.create_task(feed.run())]
+        learning.start()
+        if reports is not None:
+            reports.status, reports.learner_status = stats.process_report, stats.learner_report
+            reports.start()
+        tasks = [asyncio.create_task(_tick(service, learning, stats)), asyncio.create_task(feed.run())]
         yield
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        training.stop()
+        learning.stop()
+        app.state.batcher.close()
         with suppress(LogStopped):  # reported by `log.problem`
-            service.close()
+            service.storage.close()
 
     app = FastAPI(title="Decision service", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None)
     app.add_exception_handler(TownletError, _error_response)
@@ -181,18 +227,19 @@ def make_app(service: Service, training: TrainingThread, descriptors: Descriptor
             if admitted:
                 await feed.serve(socket)
 
+    if service.domain.http:
+        app.include_router(service.domain.http.router(GamePort(lambda: app.state.batcher)))
     _add_queries(app, service, stats)
     _add_operator_actions(app, service)
     return app
 
 
-async def _tick(service: Service, training: TrainingThread, stats: ServiceStats) -> None:
+async def _tick(service: Service, learning: Learning, stats: ServiceStats) -> None:
     while True:
         stats.update()
         await asyncio.sleep(TICK)
-        service.log.check_stall()
-        service.expire()
-        training.ensure_running()
+        service.storage.maintain()
+        learning.ensure_running()
         if stats.batcher is not None:
             stats.batcher.release_unsynced()
 
@@ -201,9 +248,9 @@ def _add_queries(app: FastAPI, service: Service, stats: ServiceStats) -> None:
     @app.get("/health")
     async def health(request: Request) -> JSONResponse:
         """200 while decisions are logged, 503 while the log cannot be written; viewers and operators see the reason."""
-        healthy = service.log.problem is None
+        healthy = service.storage.problem is None
         identity: Identity | None = request.scope.get("identity", ANONYMOUS)
-        details = {"problem": service.log.problem} if identity and identity.role in READERS else {}
+        details = {"problem": service.storage.problem} if identity and identity.role in READERS else {}
         return JSONResponse({"ok": healthy, **details}, 200 if healthy else 503)
 
     @app.get("/api/decide/me")

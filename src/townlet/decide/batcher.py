@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict, deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from townlet.decide.service import Answer, Service, error_message
@@ -15,16 +17,19 @@ BATCH_BYTES: Final = 1 << 16  # maximum size of a batch as JSON, so that parsing
 LATENCY_WINDOW: Final = 1000  # latest replies whose latency is kept
 
 FutureReply = asyncio.Future[dict[str, Any]]
+INTERNAL: Final = error_message("INTERNAL", "internal error; see the output of the service")
+OVERLOADED: Final = error_message("OVERLOADED", "the service is overloaded; send the observation again later")
 
 
-class QueuedObservation(NamedTuple):
-    """An observation that waits for its answer."""
+class QueuedMessage(NamedTuple):
+    """An observation or a report that waits for its answer."""
 
     message: Mapping[str, Any]
     size: int  # bytes, as JSON
     client: str  # owner id of its sender
     since: float  # time of arrival
     reply: FutureReply
+    is_report: bool = False
 
 
 class Batcher:
@@ -33,14 +38,15 @@ class Batcher:
     def __init__(self, service: Service) -> None:
         self.service, self._settings = service, service.settings.overload
         self._loop = asyncio.get_running_loop()
-        self._queues: OrderedDict[str, deque[QueuedObservation]] = OrderedDict()  # by client, the next in turn first
+        self._queues: OrderedDict[str, deque[QueuedMessage]] = OrderedDict()  # by client, the next in turn first
+        self._held: dict[str, deque[QueuedMessage]] = {}  # queues of clients that must wait for an answer in progress
         # Answers whose records are not on disk yet, with the time of arrival if the latency is measured.
         self._unsynced: deque[tuple[Answer, FutureReply, float | None]] = deque()
         self._count = self._bytes = 0  # number and size of queued observations
         self._scheduled = False
         self.overloaded = 0  # observations refused or answered by the gate alone because of overload
         self.latency: deque[float] = deque(maxlen=LATENCY_WINDOW)  # seconds from an observation to its reply
-        service.log.on_commit = self._on_commit
+        service.storage.on_durable(self._on_commit)
 
     def __len__(self) -> int:
         return self._count
@@ -51,26 +57,31 @@ class Batcher:
         Observations of one client are answered in order: otherwise an earlier one of the same territory would be stale.
         Clients take turns, so that many or large observations of one do not delay the others.
         """
-        reply: FutureReply = self._loop.create_future()
-        queued, limits = QueuedObservation(message, size, client, self._loop.time(), reply), self._settings
+        return self._enqueue(QueuedMessage(message, size, client, self._loop.time(), self._loop.create_future()))
+
+    def report(self, message: Mapping[str, Any], size: int = 0, client: str = "") -> FutureReply:
+        """The future reply to a report."""
+        future: FutureReply = self._loop.create_future()
+        self._schedule_reply(self.service.report(message, client), future, None)
+        return future
+
+    def _enqueue(self, queued: QueuedMessage) -> FutureReply:
+        limits, size, client, reply = self._settings, queued.size, queued.client, queued.reply
         if self._count >= limits.waiting or self._bytes + size > limits.waiting_bytes:
             self._refuse([queued])
             return reply
-        self._queues.setdefault(client, deque()).append(queued)
+        held = self._held.get(client)
+        (self._queues.setdefault(client, deque()) if held is None else held).append(queued)
         self._count += 1
         self._bytes += size
-        if not self._scheduled:
-            self._scheduled = True
-            self._loop.call_soon(self._process_batch)  # after the other input of this iteration
+        self._schedule()  # after the other input of this iteration
         return reply
 
-    def reply_when_synced(self, answer: Answer) -> FutureReply:
-        """The future reply of an answer, resolved once its record is on disk."""
-        future: FutureReply = self._loop.create_future()
-        self._schedule_reply(answer, future, None)
-        return future
+    def close(self) -> None:
+        """Nothing is in progress."""
 
     def _process_batch(self) -> None:
+        self._scheduled = False
         batch = self._next_batch()
         late_before = self._loop.time() - self._settings.patience
         late = [queued for queued in batch if queued.since < late_before]
@@ -82,13 +93,16 @@ class Batcher:
             self._answer(late, skip_network=True)
         if batch:
             self._answer(batch)
-        self._scheduled = bool(self._queues)
-        if self._scheduled:
+        self._schedule()
+
+    def _schedule(self) -> None:
+        if self._queues and not self._scheduled:
+            self._scheduled = True
             self._loop.call_soon(self._process_batch)
 
-    def _next_batch(self) -> list[QueuedObservation]:
+    def _next_batch(self) -> list[QueuedMessage]:
         """The next observations, one per client in turn; fewer if they are large, since parsing takes time."""
-        batch: list[QueuedObservation] = []
+        batch: list[QueuedMessage] = []
         size = 0
         while self._queues and len(batch) < self._settings.batch_size:
             client, queue = next(iter(self._queues.items()))
@@ -103,25 +117,26 @@ class Batcher:
         self._bytes -= sum(queued.size for queued in batch)
         return batch
 
-    def _refuse(self, batch: list[QueuedObservation]) -> None:
+    def _refuse(self, batch: list[QueuedMessage]) -> None:
         self.overloaded += len(batch)
-        refusal = error_message("OVERLOADED", "the service is overloaded; send the observation again later")
         for queued in batch:
-            self._resolve(refusal, queued.reply, queued.since)
+            self._resolve(OVERLOADED, queued.reply, queued.since)
 
-    def _answer(self, batch: list[QueuedObservation], skip_network: bool = False) -> None:
-        """Answer a batch; an unexpected error affects only this batch."""
-        try:
-            clients = [queued.client for queued in batch]
-            answers = self.service.answer([queued.message for queued in batch], skip_network, clients)
-        except Exception:
-            logger.exception("%d observations could not be answered", len(batch))
-            answers = [Answer(error_message("INTERNAL", "internal error; see the output of the service"))] * len(batch)
-        for queued, answer in zip(batch, answers, strict=True):
+    def _answer(self, batch: list[QueuedMessage], skip_network: bool = False) -> None:
+        for queued, answer in zip(batch, self._compute(batch, skip_network), strict=True):
             self._schedule_reply(answer, queued.reply, queued.since)
 
+    def _compute(self, batch: Sequence[QueuedMessage], skip_network: bool) -> list[Answer]:
+        """The answers to observations; an unexpected error affects only this batch."""
+        try:
+            clients = [queued.client for queued in batch]
+            return self.service.answer([queued.message for queued in batch], skip_network, clients)
+        except Exception:
+            logger.exception("%d observations could not be answered", len(batch))
+            return [Answer(INTERNAL)] * len(batch)
+
     def _schedule_reply(self, answer: Answer, future: FutureReply, since: float | None) -> None:
-        if answer.record <= self.service.log.synced:
+        if answer.record <= self.service.storage.durable:
             self._resolve(answer.reply, future, since)
         else:
             self._unsynced.append((answer, future, since))
@@ -137,13 +152,13 @@ class Batcher:
 
         Decisions get an id that accepts no report, because after a crash the id may be reused; reports are refused.
         """
-        if self.service.log.problem:
+        if self.service.storage.problem:
             waiting, self._unsynced = self._unsynced, deque()
             for answer, future, since in waiting:
                 self._resolve(self.service.unlogged_reply(answer.reply), future, since)
 
     def _on_commit(self, record: int) -> None:
-        """Called in the thread of the log."""
+        """Called in a thread of the storage."""
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._release, record)
 
@@ -151,3 +166,75 @@ class Batcher:
         while self._unsynced and self._unsynced[0][0].record <= record:
             answer, future, since = self._unsynced.popleft()
             self._resolve(answer.reply, future, since)
+
+
+class ThreadedBatcher(Batcher):
+    """A batcher for a storage that blocks: batches are computed in threads, several at the same time.
+
+    Messages of one client are still answered in order: while one is in progress, its others are held back.
+    """
+
+    def __init__(self, service: Service) -> None:
+        super().__init__(service)
+        self._idle = service.storage.concurrency  # threads that are free
+        self._threads = ThreadPoolExecutor(self._idle, "decisions")
+
+    def report(self, message: Mapping[str, Any], size: int = 0, client: str = "") -> FutureReply:
+        """The future reply to a report, which waits for its turn like an observation."""
+        future: FutureReply = self._loop.create_future()
+        return self._enqueue(QueuedMessage(message, size, client, self._loop.time(), future, is_report=True))
+
+    def _process_batch(self) -> None:
+        self._scheduled = False
+        if not self._idle or not (batch := self._next_batch()):
+            return  # continued when a thread is free
+        for queued in batch:
+            self._held[queued.client] = self._queues.pop(queued.client, deque())
+        self._idle -= 1
+        late_before = self._loop.time() - self._settings.patience
+        work = self._loop.run_in_executor(self._threads, self._compute_all, batch, late_before)
+        work.add_done_callback(partial(self._finish, batch))
+        self._schedule()
+
+    def _compute_all(self, batch: Sequence[QueuedMessage], late_before: float) -> list[Answer]:
+        """In a thread: the answers to reports, then to observations."""
+        answers: dict[int, Answer] = {}
+        groups: dict[bool, list[int]] = {False: [], True: []}  # observations, by whether they waited for too long
+        for index, queued in enumerate(batch):
+            if queued.is_report:
+                answers[index] = self._compute_report(queued)
+            else:
+                groups[queued.since < late_before].append(index)
+        for late, indices in groups.items():
+            if late and self._settings.mode == "refuse":
+                answers |= dict.fromkeys(indices, Answer(OVERLOADED))
+            elif indices:
+                computed = self._compute([batch[index] for index in indices], skip_network=late)
+                answers |= zip(indices, computed, strict=True)
+        self.overloaded += len(groups[True])
+        return [answers[index] for index in range(len(batch))]
+
+    def _compute_report(self, queued: QueuedMessage) -> Answer:
+        try:
+            return self.service.report(queued.message, queued.client)
+        except Exception:
+            logger.exception("a report could not be answered")
+            return Answer(INTERNAL)
+
+    def _finish(self, batch: Sequence[QueuedMessage], work: asyncio.Future[list[Answer]]) -> None:
+        """In the event loop: send the answers, and release the other messages of these clients."""
+        self._idle += 1
+        for queued, answer in zip(batch, work.result(), strict=True):
+            self._schedule_reply(answer, queued.reply, None if queued.is_report else queued.since)
+            if held := self._held.pop(queued.client):
+                self._queues[queued.client] = held
+        self._schedule()
+
+    def close(self) -> None:
+        """Wait for batches in progress."""
+        self._threads.shutdown()
+
+
+def make_batcher(service: Service) -> Batcher:
+    """The batcher that fits the storage of a service."""
+    return ThreadedBatcher(service) if service.storage.concurrency else Batcher(service)

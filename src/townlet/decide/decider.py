@@ -116,3 +116,9 @@ def _sample_rows(probabilities, points, actions, entropies):  # type: ignore[no-
                     break
         actions[row] = chosen
         entropies[row] = max(entropy / log(max(possible, 2)), 0.0)
+
+
+def sample_observation(domain: Domain) -> Observation:
+    """An observation of a simulated game, in a new territory."""
+    observation = domain.parse_observation(domain.make_game(0, "warm-up", 0).observe())
+    return observation._replace(row=observation.row | domain.initial_territory_state())

@@ -10,18 +10,22 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Final, Literal, NamedTuple, Protocol, TypeVar
 
 import numpy as np
+from fastapi import APIRouter
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
-from torch import Generator, nn
+from torch import Generator, Tensor, nn
 
 from townlet.config.models import StrictModel
 from townlet.config.scalar import shorten
+from townlet.decide.losses import Loss, policy_gradient
 from townlet.nets.layers import initialize
 
 MAX_TIME: Final = 1e11  # seconds; a larger timestamp is probably in milliseconds
 NEVER: Final = -1e18  # game time of something that has not happened yet
 MAX_KEYS: Final = 32  # keys in a message; a message with more is refused unparsed
+
+NO_OPTIONS: Final = StrictModel()
 
 ObservationRow = dict[str, NDArray[Any]]  # one observation: column → [...]
 ObservationBatch = Mapping[str, NDArray[Any]]  # B observations: column → [B, ...]
@@ -40,14 +44,17 @@ class Observation(NamedTuple):
     territory: str  # decisions and outcomes of one territory belong together
     time: float  # seconds, by the game's clock
     row: ObservationRow
+    deferred: bool = False  # the decision counts only once a report activates it
 
 
 class OutcomeReport(NamedTuple):
     """A game's report about a decision."""
 
-    id: str
+    id: str  # of the decision
     value: float | None = None  # the outcome; None if a later observation shows it
     failed: bool = False  # the decision could not be carried out
+    by_territory: bool = False  # `id` is the name of a territory: its last decision is meant
+    activates: bool = False  # a deferred decision was carried out after all
 
 
 class GateResult(NamedTuple):
@@ -71,14 +78,18 @@ class PolicySpec(NamedTuple):
 
     description: str
     # (observations, time [B], gate result [B, K]) → network inputs
-    inputs: Callable[[ObservationBatch, NDArray[np.float64], GateResult], tuple[NDArray[np.float32], ...]]
-    network: Callable[[], nn.Module]  # inputs → log-probabilities [B, K], −∞ for impossible actions
+    inputs: Callable[[ObservationBatch, NDArray[np.float64], GateResult], tuple[NDArray[Any], ...]]
+    # the domain's options → network; its inputs → log-probabilities [B, K], −∞ for impossible actions
+    network: Callable[[Any], nn.Module]
     # (network, *inputs) → probabilities [B, K]; faster than torch if B is small
     small_batch: Callable[..., NDArray[np.float64]] | None = None
+    loss: Loss = policy_gradient
+    # (network, *inputs) → predicted rewards [B, K], for doubly robust estimates; None: fitted to the gate's components
+    predict: Callable[..., Tensor] | None = None
 
-    def build(self, generator: Generator) -> nn.Module:
+    def build(self, generator: Generator, options: StrictModel = NO_OPTIONS) -> nn.Module:
         """A network with random initial weights."""
-        network = self.network()
+        network = self.network(options)
         initialize(network, generator)
         return network
 
@@ -115,6 +126,22 @@ def gate_greedy(batch: ObservationBatch, gated: GateResult, rng: np.random.Gener
     return best
 
 
+class DecisionPort(Protocol):
+    """What the routes of a domain can ask of the service."""
+
+    async def send(self, message: Mapping[str, Any], size: int, token_name: str, key: str) -> dict[str, Any]:
+        """The reply to a message of `/ws`, of this size as JSON, from the client with this token name and key."""
+
+
+class HttpApi(NamedTuple):
+    """HTTP routes of a domain, for games that do not use `/ws`."""
+
+    prefix: str  # of all paths; they need the token of a game
+    token_headers: tuple[str, ...]  # headers that may carry it instead of Authorization
+    router: Callable[[DecisionPort], APIRouter]
+    error: Callable[[int, str], dict[str, Any]]  # (status, text) → body of a response that refuses a request
+
+
 class SimulatedGame(Protocol):
     """A simulated game that plays against the service."""
 
@@ -133,7 +160,7 @@ class Domain(Protocol):
 
     name: str
     observation_type: str  # type of the messages that request a decision
-    report_type: str  # type of the messages that report the outcome of one
+    report_types: tuple[str, ...]  # types of the messages that report about one
     n_actions: int  # K
     columns: Mapping[str, ColumnSpec]
     reasons: tuple[str, ...]
@@ -142,6 +169,12 @@ class Domain(Protocol):
     policies: Mapping[str, PolicySpec]  # the first one is the default
     baselines: Mapping[str, Baseline]
     failed_outcome: float  # outcome of a decision that could not be carried out
+    options: type[StrictModel] = StrictModel  # settings of the policies
+    default_settings: Mapping[str, Any] = {}  # defaults that differ from those of `DecideSettings`
+    fixed_settings: tuple[str, ...] = ()  # settings of the domain that a folder keeps forever
+    reference: str = ""  # the baseline that serving versions are compared with
+    single_observations: bool = False  # every territory has one observation
+    http: HttpApi | None = None
 
     @property
     def reward_from_next(self) -> RewardFromNext | None:
@@ -177,8 +210,8 @@ class Domain(Protocol):
     ) -> GateResult:  # fmt: skip
         """Rate all actions, or one action per observation, and decide which may be carried out."""
 
-    def reply(self, id: str, decision: Decision) -> dict[str, Any]:
-        """The message that answers an observation with a decision of this id."""
+    def reply(self, id: str, decision: Decision, message: Mapping[str, Any]) -> dict[str, Any]:
+        """The message that answers an observation, `message`, with a decision of this id."""
 
     def schema(self) -> dict[str, Any]:
         """JSON Schema of every message in both directions."""
@@ -186,8 +219,12 @@ class Domain(Protocol):
     def action_chart(self, counts: NDArray[np.int64]) -> dict[str, Any]:
         """Dashboard chart of how often each action [K] was chosen."""
 
+    def evidence(self, network: nn.Module, messages: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+        """How much parts of the observations matter to a network, by their name; empty if not known."""
+        return {}
 
-class LastTimes:
+
+class LastTimes(Domain):
     """Territory state in one column: the time at which each target of actions (an ad, a chunk) was last chosen."""
 
     state_column: str

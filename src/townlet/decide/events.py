@@ -50,12 +50,23 @@ class OutcomeRecorded(NamedTuple):
     how: str  # "report": reported; "observed": from the next observation; "failed": not carried out
 
 
+class DecisionActivated(NamedTuple):
+    """A deferred decision was carried out: from now on it counts."""
+
+    number: int
+
+
 class DecisionsExpired(NamedTuple):
-    """Decisions pending for more than `timeout` seconds expired, and the oldest ones beyond `max_pending`."""
+    """Decisions were pending for too long, or were the oldest ones beyond the limit."""
 
     at: float
-    timeout: float
-    max_pending: int
+    numbers: list[int]
+
+
+class TerritoriesEvicted(NamedTuple):
+    """The state of these territories was removed, because there were too many; later they begin as new ones."""
+
+    names: list[str]
 
 
 class TrainingStep(NamedTuple):
@@ -106,8 +117,9 @@ class ReportsRejected(NamedTuple):
 
 
 Event = (
-    ServiceStarted | DecisionMade | OutcomeRecorded | DecisionsExpired | TrainingStep | StepUndone | VersionPublished
-    | TrainerRewound | ServingChanged | ReportsRejected
+    ServiceStarted | DecisionMade | OutcomeRecorded | DecisionActivated | DecisionsExpired | TerritoriesEvicted
+    | TrainingStep | StepUndone
+    | VersionPublished | TrainerRewound | ServingChanged | ReportsRejected
 )  # fmt: skip
 EVENT_TYPES: Final[dict[str, type[Any]]] = {kind.__name__.lower(): kind for kind in get_args(Event)}
 # Fingerprint of all events and their fields; a log with another one is refused.

@@ -75,6 +75,15 @@ def report_digest(value: float, failed: bool) -> int:
     return (crc32(struct.pack("<d?", value + 0.0, failed)) & 0xFFFF) or 1  # adding 0.0 turns −0.0 into 0.0
 
 
+def rejection(status: int, stored: int, digest: int) -> OutcomeStatus:
+    """Why a report about a decision that is not pending is rejected; `stored` is the digest of the accepted report."""
+    if status == EXPIRED:
+        return OutcomeStatus.LATE
+    if status not in (JOINED, FAILED):
+        return OutcomeStatus.UNKNOWN
+    return OutcomeStatus.CONTRADICTING if digest and stored not in (0, digest) else OutcomeStatus.DUPLICATE
+
+
 class PendingDecision(NamedTuple):
     """A decision whose outcome is not known yet."""
 
@@ -99,20 +108,25 @@ class Join:
 
     def add_decision(self, number: int, territory: str, time: float, at: float, send: bool) -> None:
         """Add a decision; `send` is False for a decision to wait, which has no outcome."""
-        if number <= self._last:
-            raise ValueError(f"decision numbers must increase: {number} follows {self._last}")
+        if number <= self._last and not self._is_unused(number):
+            raise ValueError(f"decision {number} exists, or is too old: the last one is {self._last}")
         if not (isfinite(time) and isfinite(at)):
             raise ValueError(f"decision {number} has a time that is not finite: {time}, {at}")
         for cleared in range(max(self._last, number - self._window) + 1, number + 1):  # skipped numbers stay unknown
             self._status[cleared % self._window] = NONE
             self._digests[cleared % self._window] = 0
-        self._last = number
+        self._last = max(self._last, number)
         self.clock = max(self.clock, at)
         self._counts["decisions"] += 1
         if send:
             self._add_pending(number, PendingDecision(territory, time, self.clock))  # its `at` never decreases
         else:
             self._set_status(number, WAITED, "waited")
+
+    def _is_unused(self, number: int) -> bool:
+        """Whether a number was skipped. Processes that share a database commit their decisions in any order."""
+        in_window = self._last - self._window < number
+        return in_window and self._status[number % self._window] == NONE and number not in self._pending
 
     def _add_pending(self, number: int, pending: PendingDecision) -> None:
         self._pending[number] = pending
@@ -161,20 +175,18 @@ class Join:
     def _rejection(self, number: int, digest: int) -> OutcomeStatus:
         if not 0 < number <= self._last:
             return OutcomeStatus.UNKNOWN
-        if number <= self._last - self._window or self._status[number % self._window] == EXPIRED:
+        if number <= self._last - self._window:
             return OutcomeStatus.LATE
-        if self._status[number % self._window] not in (JOINED, FAILED):
-            return OutcomeStatus.UNKNOWN
-        contradicts = digest and self._digests[number % self._window] not in (0, digest)
-        return OutcomeStatus.CONTRADICTING if contradicts else OutcomeStatus.DUPLICATE
+        return rejection(self._status[number % self._window], self._digests[number % self._window], digest)
 
-    def count_if_contradicting(self, number: int) -> bool:
-        """Count a report of success if the decision was reported as failed earlier; returns whether it was."""
+    def status(self, number: int) -> int:
+        """The stored status of a decision; NONE if it is pending, unknown, or older than the window."""
         in_window = self._last - self._window < number <= self._last
-        if not in_window or self._status[number % self._window] != FAILED:
-            return False
+        return self._status[number % self._window] if in_window else NONE
+
+    def count_contradicting(self) -> None:
+        """Count a report of success about a decision that was reported as failed earlier."""
         self._counts["contradicting"] += 1
-        return True
 
     @property
     def rejected(self) -> tuple[int, ...]:
@@ -190,22 +202,30 @@ class Join:
         queue = self._by_territory.get(territory, [])
         return [number for _, number in queue[: bisect_left(queue, (time, 0))]]
 
-    def expire(self, at: float, timeout: float, max_pending: int | None = None) -> list[int]:
-        """Expire decisions pending for over `timeout` seconds, and the oldest beyond `max_pending`; returns numbers."""
-        self.clock = max(self.clock, at)
-        expired = []
-        while self._pending:
-            number, pending = next(iter(self._pending.items()))
-            if self.clock - pending.at <= timeout and (max_pending is None or len(self._pending) <= max_pending):
+    def due(self, at: float, timeout: float, max_pending: int) -> list[int]:
+        """Decisions to expire: those pending for over `timeout` seconds, and the oldest beyond `max_pending`."""
+        now, surplus = max(self.clock, at), len(self._pending) - max_pending
+        numbers = []
+        for index, (number, pending) in enumerate(self._pending.items()):
+            if now - pending.at <= timeout and index >= surplus:
                 break
-            self._remove_pending(number)
+            numbers.append(number)
+        return numbers
+
+    def expire(self, number: int, at: float) -> None:
+        """Expire a pending decision; without effect if its outcome is known."""
+        self.clock = max(self.clock, at)
+        if self._remove_pending(number):
             self._set_status(number, EXPIRED, "expired")
-            expired.append(number)
-        return expired
 
     @property
     def counts(self) -> DecisionCounts:
         return DecisionCounts(pending=len(self._pending), **self._counts)
+
+    @property
+    def last(self) -> int:
+        """The highest number of a decision."""
+        return self._last
 
     @property
     def decisions(self) -> int:

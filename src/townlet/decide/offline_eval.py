@@ -20,8 +20,8 @@ from townlet.decide import estimate
 from townlet.decide.buffer import ExperienceBatch
 from townlet.decide.domain import GateResult
 from townlet.decide.estimate import Estimate, Floats, PolicyDiff, Values
-from townlet.decide.service import Service
 from townlet.decide.settings import PromotionSettings
+from townlet.decide.storage.protocol import LearnerStorage
 from townlet.decide.storage.versions import NetworkVersion
 
 CHUNK: Final = 32  # observations evaluated at a time, in less than a millisecond
@@ -179,10 +179,11 @@ class RowCache:
 class OfflineEvaluator:
     """Evaluates versions repeatedly; gate results, inputs and probabilities are cached between evaluations."""
 
-    def __init__(self, service: Service, yield_cpu: Callable[[], object] = no_interrupt) -> None:
+    def __init__(self, storage: LearnerStorage, yield_cpu: Callable[[], object] = no_interrupt) -> None:
         """`yield_cpu` is called repeatedly, because decisions are more urgent than evaluations."""
-        self._service, self._yield_cpu = service, yield_cpu
-        capacity = service.state.held_out.capacity
+        self._storage, self._yield_cpu = storage, yield_cpu
+        self._policy = storage.domain.policies[storage.settings.policy]
+        capacity = storage.state.held_out.capacity
         # These stay valid, since the gate changes only at a restart.
         self._gate_results, self._inputs = RowCache(capacity), RowCache(capacity)
         self._probabilities: dict[int, RowCache] = {}  # by version, of the last evaluation
@@ -192,13 +193,13 @@ class OfflineEvaluator:
 
         Estimates are of the mean reward per decision; an action that the gate would not send earns 0.
         """
-        service = self._service
-        with service.lock:
-            held, new = service.state.held_out.changes(self._gate_results.number)
+        storage = self._storage
+        with storage.lock:
+            held, new = storage.state.held_out.changes(self._gate_results.number)
         for first in range(0, max(len(new), 1), CHUNK):
             self._update_cache(new, slice(first, first + CHUNK))
-        with service.lock:
-            trained = service.state.buffer.newest(REWARD_MODEL_SIZE)
+        with storage.lock:
+            trained = storage.state.buffer.newest(REWARD_MODEL_SIZE)
         reward_model = self._fit_reward_model(trained)
         self._yield_cpu()
         parts = [
@@ -211,13 +212,38 @@ class OfflineEvaluator:
             estimate.concatenate([diff for diff, _ in parts]),
             np.where(sent & held.send, held.outcome, 0.0),
             held.propensity,
-            VersionSteps(candidate.step, service.versions.step_of(candidate.parent), before.step),
-            service.settings.promotion,
+            VersionSteps(candidate.step, storage.versions.step_of(candidate.parent), before.step),
+            storage.settings.promotion,
             rng,
             known=held.send | ~sent,
             weights_finite=candidate.finite,
             yield_cpu=self._yield_cpu,
         )
+
+    def compare_with_reference(self, rng: np.random.Generator) -> Estimate:
+        """What recent decisions earned minus what the domain's reference policy would have earned, by SNIPS.
+
+        The reference does not learn, so experience that was trained on is used too.
+        """
+        storage, domain = self._storage, self._storage.domain
+        with storage.lock:
+            experience = [buffer.newest(buffer.capacity) for buffer in (storage.state.buffer, storage.state.held_out)]
+        columns: list[tuple[NDArray[Any], ...]] = []
+        for batch in experience:
+            for part in (slice(first, first + CHUNK) for first in range(0, len(batch), CHUNK)):
+                rows = {name: column[part] for name, column in batch.rows.items()}
+                gate = domain.gate(rows, batch.time[part], storage.settings.gate)
+                agrees = domain.baselines[domain.reference](rows, gate, rng) == batch.action[part]
+                known = batch.has_outcome[part]
+                columns.append((batch.outcome[part][known], batch.propensity[part][known], agrees[known]))
+                self._yield_cpu()
+        reward, propensity, agrees = map(np.concatenate, zip(*columns, strict=True)) if columns else [np.zeros(0)] * 3
+        settings = storage.settings.promotion
+        *_, difference = estimate.compare_rewards(
+            reward, propensity, propensity, agrees, rng, resamples=settings.resamples, level=settings.confidence_level,
+            yield_cpu=self._yield_cpu,
+        )  # fmt: skip
+        return difference
 
     def _compare(
         self, candidate: NetworkVersion, before: NetworkVersion, held: ExperienceBatch, part: slice,
@@ -228,10 +254,14 @@ class OfflineEvaluator:
         new, entropy = self._run_policy(candidate, held.number, part)
         old, entropy_before = self._run_policy(before, held.number, part)
         valid = (new > 0) | (old > 0)
-        if not self._service.settings.explore:  # the entropies stay those of the networks, which show a collapse
+        if not self._storage.settings.explore:  # the entropies stay those of the networks, which show a collapse
             new, old = _greedy(new), _greedy(old)
         predictions = None
-        if reward_model is not None:
+        if self._policy.predict is not None:
+            with torch.inference_mode():
+                inputs = [torch.from_numpy(rows) for rows in self._inputs.rows(part)]
+                predictions = self._policy.predict(before.network, *inputs).double().numpy()
+        elif reward_model is not None:
             predictions = np.where(gate.send, estimate.predict_rewards(gate.components, reward_model), 0.0)
         diff = estimate.diff_policies(
             new, old, action, gate.send, predictions=predictions, valid=valid, entropies=(entropy, entropy_before)
@@ -240,10 +270,10 @@ class OfflineEvaluator:
         return diff, gate.select(action).send
 
     def _update_cache(self, new: ExperienceBatch, part: slice) -> None:
-        domain, settings = self._service.domain, self._service.settings
+        domain, settings = self._storage.domain, self._storage.settings
         rows, time = {name: column[part] for name, column in new.rows.items()}, new.time[part]
-        gate = domain.gate(rows, time, self._service.gate)
-        inputs = domain.policies[settings.policy].inputs(rows, time, gate)
+        gate = domain.gate(rows, time, settings.gate)
+        inputs = self._policy.inputs(rows, time, gate)
         self._inputs.write(new.slots[part], new.number[part], inputs)
         self._gate_results.write(new.slots[part], new.number[part], gate)
         self._yield_cpu()
@@ -263,11 +293,13 @@ class OfflineEvaluator:
 
     def _fit_reward_model(self, trained: ExperienceBatch) -> Values | None:
         """Weights of a reward model, fitted to experience used in training, not to held-out experience."""
+        if self._policy.predict is not None:
+            return None
         rows = np.flatnonzero(trained.has_outcome)
         if not len(rows):
             return None
         batch = {name: column[rows] for name, column in trained.rows.items()}
-        gate = self._service.domain.gate(batch, trained.time[rows], self._service.gate, trained.action[rows])
+        gate = self._storage.domain.gate(batch, trained.time[rows], self._storage.settings.gate, trained.action[rows])
         return estimate.fit_rewards(gate.components, trained.outcome[rows])
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from townlet.decide import events
 from townlet.decide.domains import DOMAINS
@@ -57,33 +57,59 @@ def initial_state(first: ServiceStarted) -> ServiceState:
     return ServiceState(domain, settings_model(domain).model_validate_json(json.dumps(first.settings)))
 
 
-def recover(
+class EventSource(Protocol):
+    """The stored events of a service, in their order."""
+
+    def events(self, after: int = 0) -> Iterator[Event]:
+        """All events after a record."""
+
+
+class LogFolder:
+    """The events in the folder of a write-ahead log."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def events(self, after: int = 0) -> Iterator[Event]:
+        segments = list_segments(self.folder)
+        if segments and segments[0].first > after + 1:
+            what = (
+                f"the log begins with record {segments[0].first}, but no intact snapshot covers the records before it"
+            )
+            raise TownletError(what, "restore a backup, or start in a new folder with --folder", self.folder)
+        return read_events(self.folder, after)
+
+
+def recover_folder(
     log_folder: Path, log_id: str, last: int, state: ServiceState, trainer: Trainer, versions: VersionStore
 ) -> list[StorageNotice]:
     """Bring state and trainer to the end of the log, at the record `last`; returns notices of damaged snapshots."""
     notices: list[StorageNotice] = []
     newest = snapshots.load_newest(log_folder.parent / SNAPSHOTS, log_id, last, notices)
-    snapshot, version_events, anchor = _plan(log_folder, newest, state, versions)
+    recover(LogFolder(log_folder), newest, state, trainer, versions)
+    return notices
+
+
+def recover(
+    source: EventSource, newest: Snapshot | None, state: ServiceState, trainer: Trainer, versions: VersionStore
+) -> None:
+    """Bring state and trainer to the end of the events."""
+    snapshot, version_events, anchor = _plan(source, newest, state, versions)
     record = snapshot.record if snapshot else 0
-    segments = list_segments(log_folder)
-    if segments and segments[0].first > record + 1:
-        what = f"the log begins with record {segments[0].first}, but no intact snapshot covers the records before it"
-        raise TownletError(what, "restore a backup, or start in a new folder with --folder", log_folder)
     if snapshot:
         snapshots.restore(snapshot, state, trainer)
     replayer = Replayer(trainer, version_events, lambda version: versions.open(version)[1])
-    for event in read_events(log_folder, record):
+    for event in source.events(record):
         state.apply(event)
         if event == anchor:
             trainer.restore(versions.open(anchor.version)[1])
             anchor = None
         elif anchor is None:  # steps before the anchor are already in its weights
             replayer.apply(event)
-    return notices
 
 
 def _plan(
-    log_folder: Path, snapshot: Snapshot | None, state: ServiceState, versions: VersionStore
+    source: EventSource, snapshot: Snapshot | None, state: ServiceState, versions: VersionStore
 ) -> tuple[Snapshot | None, list[Event], VersionPublished | None]:
     """The shortest recovery: the snapshot to start from, the version events after it, and the version to load (anchor).
 
@@ -91,11 +117,11 @@ def _plan(
     version that is no longer stored.
     """
     if snapshot:
-        later, learning = read_version_events(log_folder, snapshot.record), snapshot.settings(state.domain).learning
+        later, learning = version_events_after(source, snapshot.record), snapshot.settings(state.domain).learning
         anchor = None if _prioritized(later, learning) else _newest_intact(later, versions)
         if anchor or _rewind_targets_available(later, versions):
             return snapshot, later, anchor
-    every = read_version_events(log_folder)
+    every = version_events_after(source)
     anchor = None if _prioritized(every, state.settings.learning) else _newest_intact(every, versions)
     if anchor is None and not _rewind_targets_available(every, versions):
         # Not all steps can be repeated, so the sampling priorities will differ from the original ones.
@@ -103,10 +129,10 @@ def _plan(
     return None, every, anchor
 
 
-def read_version_events(log_folder: Path, after: int = 0) -> list[Event]:
+def version_events_after(source: EventSource, after: int = 0) -> list[Event]:
     """Events after a record that change the settings of the trainer, publish a version, or rewind to one."""
     kinds = ServiceStarted | VersionPublished | TrainerRewound
-    return [event for event in read_events(log_folder, after) if isinstance(event, kinds)]
+    return [event for event in source.events(after) if isinstance(event, kinds)]
 
 
 def _rewind_targets_available(version_events: Sequence[Event], versions: VersionStore) -> bool:
@@ -181,18 +207,25 @@ class Replayer:
 
 def replay_folder(folder: Path) -> Iterator[ReplayedVersion]:
     """Replay the log of a service's folder from its beginning; yields each version as it is published."""
-    first = first_start(folder / LOG) if (folder / LOG).is_dir() else None
-    if first is None:
+    if not (folder / LOG).is_dir() or first_start(folder / LOG) is None:
         raise TownletError(f"{folder} has no decision log", "name the folder of a service with --folder")
-    state = initial_state(first)
-    trainer = Trainer(state.domain, state)
 
-    def load(version: int) -> State:  # needed only if the VersionPublished event was lost in a crash
+    def load(version: int) -> State:
         loaded: State = checkpoint.load(folder / VERSIONS / checkpoint.folder_name(version))[0]["trainer"]
         return loaded
 
-    replayer = Replayer(trainer, read_version_events(folder / LOG), load)
-    for event in read_events(folder / LOG):
+    yield from replay(LogFolder(folder / LOG), load)
+
+
+def replay(source: EventSource, load: Callable[[int], State]) -> Iterator[ReplayedVersion]:
+    """Replay all events. `load` reads the trainer's state in a version whose publication was lost in a crash."""
+    first = next(source.events(), None)
+    if not isinstance(first, ServiceStarted):
+        raise TownletError("the log does not begin with the start of a service", "restore a backup")
+    state = initial_state(first)
+    trainer = Trainer(state.domain, state)
+    replayer = Replayer(trainer, version_events_after(source), load)
+    for event in source.events():
         state.apply(event)
         replayer.apply(event)
         if isinstance(event, VersionPublished):

@@ -1,47 +1,31 @@
-"""The decision service without its server: answers observations, joins outcomes, and logs everything first.
-
-All state changes happen under one lock, in the order of the log. Nothing under it waits for the disk or for training.
-"""
+"""The decision service without its server: answers observations, joins outcomes, and stores everything first."""
 
 from __future__ import annotations
 
-import secrets
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from townlet.decide import events
-from townlet.decide.decider import Decider, LazyBatch
-from townlet.decide.domain import Decision, Domain, InvalidMessage, Observation, RewardFromNext
-from townlet.decide.join import OutcomeStatus, report_digest
-from townlet.decide.recovery import first_start, recover
-from townlet.decide.settings import DecideSettings, settings_hash
-from townlet.decide.state import UNLOGGED, ServiceState
-from townlet.decide.storage import LOG, SNAPSHOTS, TOKENS, VERSIONS, snapshots
-from townlet.decide.storage.log import LogStopped, WriteAheadLog
-from townlet.decide.storage.serving_log import ServingChange, check_references
-from townlet.decide.storage.versions import VersionStore
-from townlet.decide.territories import Clients, max_pending
-from townlet.decide.trainer import Trainer
-from townlet.errors import TownletError
+from townlet.decide.decider import Decider, LazyBatch, sample_observation
+from townlet.decide.domain import (
+    Decision,
+    InvalidMessage,
+    Observation,
+    ObservationRow,
+    OutcomeReport,
+    RewardFromNext,
+)
+from townlet.decide.join import FAILED, OutcomeStatus, report_digest
+from townlet.decide.storage.protocol import Batch, ReportedDecision, Storage, StorageUnavailable
+from townlet.decide.territories import Clients
 from townlet.rng import Streams
 
-
-class MonotonicClock:
-    """Seconds since 1970 that never go back, even if the system clock is changed."""
-
-    def __init__(self) -> None:
-        self._offset = time.time() - time.monotonic()
-
-    def __call__(self) -> float:
-        return self._offset + time.monotonic()
-
-    def advance_to(self, at: float) -> None:
-        """Continue from this time if the clock is behind it, so that logged times are never in the future."""
-        self._offset = max(self._offset, at - time.monotonic())
+RETRY_SECONDS: Final = 10.0  # for which a message waits until the storage is available again
+RETRY_PAUSE: Final = 0.1
+Result = TypeVar("Result")
 
 
 class Answer(NamedTuple):
@@ -51,90 +35,38 @@ class Answer(NamedTuple):
     record: int = 0  # 0: immediately
 
 
+class Request(NamedTuple):
+    """An observation, the message that it was parsed from, and the owner id of its sender."""
+
+    observation: Observation
+    message: Mapping[str, Any]
+    client: str
+
+
 class Service:
-    """A decision service with its state, log, versions and trainer; one per folder."""
+    """The decision path: parses observations and reports, decides, and stores everything before it is acknowledged."""
 
-    def __init__(
-        self, folder: Path, domain: Domain, settings: DecideSettings, clock: Callable[[], float] | None = None,
-        *, accept_data_loss: bool = False,
-    ) -> None:  # fmt: skip
-        self.folder, self.domain, self.settings = folder, domain, settings
-        self.clock = clock or MonotonicClock()
-        self.lock = threading.RLock()
-        self.gate, self.gate_hash = settings.gate, settings_hash(settings.gate)
-        self._missed = set[int]()  # pending decisions whose next observation was not logged
+    def __init__(self, storage: Storage) -> None:
+        self.storage, self.domain, self.settings = storage, storage.domain, storage.settings
+        self.versions, self.clock = storage.versions, storage.clock
         self.decision_listeners: list[Callable[[events.DecisionMade, Decision], None]] = []
-        self.clients = Clients(settings.limits)
-        check_service_folder(folder)
-        check = partial(check_references, folder)
-        self.log = WriteAheadLog(folder / LOG, settings.segment_bytes, accept_data_loss=accept_data_loss, check=check)
-        try:
-            self._recover(accept_data_loss)
-        except BaseException:
-            self.log.close()  # releases its lock
-            raise
+        self.clients = Clients(self.settings.limits)
+        self._local = threading.local()  # a decider for each thread that answers
 
-    def _recover(self, accept_data_loss: bool) -> None:
-        folder, domain, settings, control = self.folder, self.domain, self.settings, self.log.control_at_start
-        self.state = ServiceState(domain, settings)
-        if first := first_start(folder / LOG):
-            self.state.configure(first)  # refuses incompatible settings before anything else is read
-        self.trainer = Trainer(domain, self.state)
-        build, log_id = domain.policies[settings.policy].build, self.log.log_id.hex()
-        template = build(Streams(0).torch("empty"))  # its weights are replaced by those of a version
-        self.versions = VersionStore(
-            folder / VERSIONS, template, settings.versions, synced_record=lambda: self.log.synced, log_id=log_id
-        )
-        damaged = recover(folder / LOG, log_id, self.log.last, self.state, self.trainer, self.versions)
-        self.notices = [*self.log.notices, *damaged]
-        # The serving log must agree with the write-ahead log and its control file; if not, gate-only mode is on.
-        if not accept_data_loss or control.gate_only:  # accepting data loss must not turn gate-only mode off
-            self.versions.cross_check("the control file of the log", control.serving, control.gate_only)
-        if (logged := self.state.serving) is not None:
-            self.versions.cross_check("the log", logged.number, logged.gate_only)
-        self.versions.on_change = self._log_serving
-        if accept_data_loss:  # otherwise the next start would report these changes as missing
-            self.log.set_serving(self.versions.change_number, self.versions.gate_only)
-        # Observations made while the service was down, or while the disk failed, are unknown.
-        self._missed.update(self.state.pending)
-        if isinstance(self.clock, MonotonicClock):
-            self.clock.advance_to(self.state.join.clock)
-        # A new random stream after each start, so that logged draws are not repeated.
-        generator = Streams(settings.seed).child("decisions").numpy(f"from {self.state.decisions}")
-        self._decider = Decider(domain, settings.policy, settings.explore, generator)
-        self._logged_rejections = self.state.join.rejected
-        self.write(
-            events.ServiceStarted(secrets.token_hex(16), settings.model_dump(mode="json"), self.clock(), events.SCHEMA)
-        )
-
-    def _log_serving(self, change: ServingChange) -> None:
-        """Store a serving change in the log and in its control file, which can be written on a full disk."""
-        why = f"{change.kind}: {change.reason}"
-        self._try_write(
-            events.ServingChanged(change.serving or 0, why, change.at, change.number, change.gate_only, change.pinned)
-        )
-        self.log.set_serving(change.number, change.gate_only)
+    @property
+    def _decider(self) -> Decider:
+        if not hasattr(self._local, "decider"):
+            name = self.storage.decision_stream
+            generator = Streams(self.settings.seed).child("decisions").numpy(name)
+            self._local.decider = Decider(self.domain, self.settings.policy, self.settings.explore, generator)
+        decider: Decider = self._local.decider
+        return decider
 
     def warm_up(self) -> None:
         """Make a decision and discard it, so that lazy loading and compilation do not delay the first game."""
-        domain, settings = self.domain, self.settings
-        observation = domain.parse_observation(domain.make_game(0, "warm-up", 0).observe())
-        observation = observation._replace(row=observation.row | domain.initial_territory_state())
+        domain, settings, observation = self.domain, self.settings, sample_observation(self.domain)
         decider = Decider(domain, settings.policy, settings.explore, Streams(0).numpy("warm-up"))
-        decider.decide([observation], self.gate, self.versions.serving)
-
-    def write(self, event: events.Event, observation: Observation | None = None) -> int:
-        """Append an event to the log and apply it, in the same order for all threads; returns its record number."""
-        with self.lock:
-            record = self.log.append(events.encode(event))
-            self.state.apply(event, observation)
-            return record
-
-    def _try_write(self, event: events.Event, observation: Observation | None = None) -> int | None:
-        try:
-            return self.write(event, observation)
-        except LogStopped:
-            return None  # reported by `log.problem`
+        decider.decide([observation], settings.gate, self.versions.serving)
 
     def answer(
         self, messages: Sequence[Mapping[str, Any]], skip_network: bool = False, clients: Sequence[str] = ()
@@ -149,88 +81,110 @@ class Service:
             except InvalidMessage as error:
                 answers[index] = Answer(error_message(error.code, str(error)))
         while remaining:  # one observation per territory at a time: the next one depends on the decision before it
-            batch: dict[str, tuple[int, Observation]] = {}  # by territory
+            first: dict[str, tuple[int, Observation]] = {}  # by territory
             later = []
             for index, observation in remaining:
-                if observation.territory in batch:
+                if observation.territory in first:
                     later.append((index, observation))
-                elif (reply := self._immediate_reply(observation, clients[index])) is not None:
-                    answers[index] = reply
                 else:
-                    batch[observation.territory] = index, observation
-            requests = []
-            for territory, (index, observation) in batch.items():
-                row = observation.row | self.state.territory(territory).state
-                requests.append((observation._replace(row=row), messages[index], clients[index]))
-            decided = self._decide(requests, skip_network) if requests else []
-            for (index, _), answer in zip(batch.values(), decided, strict=True):
+                    first[observation.territory] = index, observation
+            requests = [Request(one, messages[index], clients[index]) for index, one in first.values()]
+            try:
+                answered = retry(partial(self._answer_batch, requests, skip_network))
+            except StorageUnavailable as error:
+                answered = [Answer(unavailable(error))] * len(first)
+            for (index, _), answer in zip(first.values(), answered, strict=True):
                 answers[index] = answer
             remaining = later
         return [answer for answer in answers if answer is not None]
 
-    def _immediate_reply(self, observation: Observation, client: str) -> Answer | None:
+    def _answer_batch(self, requests: Sequence[Request], skip_network: bool) -> list[Answer]:
+        """Answer observations of different territories."""
+        made: list[tuple[events.DecisionMade, Decision]] = []
+        with self.storage.batch([request.observation.territory for request in requests]) as batch:
+            answers = [self._immediate_reply(batch, request) for request in requests]
+            new = [index for index, answer in enumerate(answers) if answer is None]
+            decided = self._decide(batch, [requests[index] for index in new], skip_network, made) if new else []
+            for index, answer in zip(new, decided, strict=True):
+                answers[index] = answer
+        for event, decision in made:
+            for listener in self.decision_listeners:
+                listener(event, decision)
+        return [answer for answer in answers if answer is not None]
+
+    def _immediate_reply(self, batch: Batch, request: Request) -> Answer | None:
         """The reply to an observation that needs no decision: repeated, stale, or of another client's territory."""
-        territory = self.state.territory(observation.territory)
-        if territory.last and self._excludes(territory.last, client):
+        observation = request.observation
+        last = batch.last_use(observation.territory)
+        if last is None:
+            return None
+        if self._excludes(last.client, last.at, request.client):
             what = "this territory belongs to another client; use another territoryId, or its owner's ?client= key"
             return Answer(error_message("FOREIGN_TERRITORY", what))
-        if (reply := territory.answer_at(observation.time)) is not None:
-            return Answer(reply, self.log.last)
-        if observation.time > territory.time:
+        if observation.time > last.time:
             return None
-        times = f"the last observation has time {territory.time:g}, this one {observation.time:g}"
+        if (stored := batch.reply_at(observation.territory, observation.time)) is not None:
+            return Answer(*stored)
+        times = f"the last observation has time {last.time:g}, this one {observation.time:g}"
         what = f"{observation.territory}: {times}; a game that restarts needs another territoryId"
         return Answer(error_message("STALE_OBSERVATION", what))
 
-    def _excludes(self, decision: events.DecisionMade, client: str) -> bool:
-        if decision.client == client:
+    def _excludes(self, owner: str, at: float, client: str) -> bool:
+        """Whether a decision made at this time for an owner may not be used by a client."""
+        if owner == client:
             return False
-        recent = self.clock() - decision.at <= self.settings.memory.expire_after
-        return self.clients.excludes(decision.client, client, recent)
+        recent = self.clock() - at <= self.settings.memory.expire_after
+        return self.clients.excludes(owner, client, recent)
 
     def _decide(
-        self, requests: Sequence[tuple[Observation, Mapping[str, Any], str]], skip_network: bool
-    ) -> list[Answer]:
-        """Decide for observations of different territories, each with its message and client."""
-        observations = [observation for observation, _, _ in requests]
+        self, batch: Batch, requests: Sequence[Request], skip_network: bool,
+        made: list[tuple[events.DecisionMade, Decision]],
+    ) -> list[Answer]:  # fmt: skip
+        """Decide for new observations, and store the decisions, which are appended to `made`."""
+        observations = [
+            one._replace(row=one.row | batch.state(one.territory))
+            for one in (request.observation for request in requests)
+        ]
         version = None if skip_network or self.versions.gate_only else self.versions.serving
-        decisions = self._decider.decide(observations, self.gate, version)
-        with self.lock, self.log.batch():
+        decisions = self._decider.decide(observations, self.settings.gate, version)
+        with batch.commit():
             if self.domain.reward_from_next:
-                self._join_next(observations, self.domain.reward_from_next)
-            return [
-                self._record(observation, decision, dict(message), client)
-                for (observation, message, client), decision in zip(requests, decisions, strict=True)
-            ]
+                self._join_next(batch, observations, self.domain.reward_from_next)
+            rows = zip(requests, observations, decisions, strict=True)
+            return [self._record(batch, *row, made) for row in rows]
 
-    def _join_next(self, observations: Sequence[Observation], reward_from_next: RewardFromNext) -> None:
+    def _join_next(self, batch: Batch, observations: Sequence[Observation], reward_from_next: RewardFromNext) -> None:
         """Compute the outcomes of pending decisions from the next observations of their territories."""
-        pairs = [(n, one) for one in observations for n in self._pending_before(one) if n not in self._missed]
-        if not pairs:
+        numbers: list[int] = []
+        before: list[ObservationRow] = []
+        after: list[ObservationRow] = []
+        for observation in observations:
+            for number, row in batch.pending_before(observation.territory, observation.time):
+                numbers.append(number)
+                before.append(row)
+                after.append(observation.row)
+        if not numbers:
             return
-        before = LazyBatch([self.state.pending[number].row for number, _ in pairs])
-        values = reward_from_next(before, LazyBatch([one.row for _, one in pairs]))
-        for (number, _), value in zip(pairs, values, strict=True):
-            if self._try_write(events.OutcomeRecorded(number, float(value), "observed")) is None:
-                self._missed.add(number)  # a later observation is not the next one: the decision will expire
+        values = reward_from_next(LazyBatch(before), LazyBatch(after))
+        for number, value in zip(numbers, values, strict=True):
+            batch.write(events.OutcomeRecorded(number, float(value), "observed"))
 
-    def _pending_before(self, observation: Observation) -> list[int]:
-        return self.state.join.pending_before(observation.territory, observation.time)
-
-    def _record(self, observation: Observation, decision: Decision, message: dict[str, Any], client: str) -> Answer:
-        """Number a decision and log it; if logging fails, the observation is answered nevertheless."""
-        number = self.state.decisions + 1
-        reply = self.domain.reply(self.state.ids.create(number), decision)
+    def _record(
+        self, batch: Batch, request: Request, observation: Observation, decision: Decision,
+        made: list[tuple[events.DecisionMade, Decision]],
+    ) -> Answer:  # fmt: skip
+        """Number a decision and store it; if that fails, the observation is answered nevertheless."""
+        number, id = batch.new_id()
+        reply = self.domain.reply(id, decision, request.message)
         event = events.DecisionMade(
-            number, observation.territory, observation.time, self.clock(), message, decision.action,
+            number, observation.territory, observation.time, self.clock(), dict(request.message), decision.action,
             decision.propensity, decision.confidence, decision.send, decision.reason, decision.expected,
-            self.gate_hash, decision.version, reply, client,
+            self.storage.gate_hash, decision.version, reply, request.client,
         )  # fmt: skip
-        record = self._try_write(event, observation)
+        record = batch.write(event, observation)
         if record is None:
             return Answer(self.unlogged_reply(reply))
-        for listener in self.decision_listeners:
-            listener(event, decision)
+        made.append((event, decision))
         return Answer(reply, record)
 
     def report(self, message: Mapping[str, Any], client: str = "") -> Answer:
@@ -239,70 +193,70 @@ class Service:
             report = self.domain.parse_report(message)
         except InvalidMessage as error:
             return Answer(error_message(error.code, str(error)))
-        number = self.state.ids.resolve(report.id, self.state.decisions)
-        if number is None:
-            return Answer(error_message("UNKNOWN_DECISION", f"this service made no decision '{report.id[:40]}'"))
-        if number == UNLOGGED:
+        if not report.by_territory and self.storage.is_unlogged(report.id):
             what = "that decision could not be logged, so nothing can be learned from it; do not report it"
             return Answer(error_message("UNLOGGED_DECISION", what))
-        if (pending := self.state.pending.get(number)) and self._excludes(pending.decision, client):
+
+        def attempt() -> Answer:
+            with self.storage.report(report.id, report.by_territory) as reported:
+                return self._handle_report(report, reported, client)
+
+        try:
+            return retry(attempt)
+        except StorageUnavailable as error:
+            return Answer(unavailable(error))
+
+    def _handle_report(self, report: OutcomeReport, reported: ReportedDecision | None, client: str) -> Answer:
+        if reported is None:
+            return Answer(error_message("UNKNOWN_DECISION", f"this service made no decision '{report.id[:40]}'"))
+        if reported.pending and self._excludes(reported.client, reported.at, client):
             return Answer(error_message("FOREIGN_DECISION", "this decision belongs to another client"))
         ack = {"type": "outcome_ack", "decisionId": report.id}
+        if reported.inactive and not report.activates:
+            what = f"'{report.id[:40]}' was deferred and is not active; activate it, then report again"
+            return Answer(error_message("INACTIVE_DECISION", what))
+        if reported.inactive:
+            activated = reported.activate()
+            return Answer(self.unlogged_reply(ack)) if activated is None else Answer(ack, activated)
+        if report.value is None and not report.failed:  # the action was carried out; its outcome is observed later
+            if reported.status != FAILED:
+                return Answer(ack)
+            reported.contradict()
+            return _contradiction(report.id)
         value = self.domain.failed_outcome if report.value is None else report.value
-        with self.lock:
-            join = self.state.join
-            if report.value is None and not report.failed:  # the action was carried out; its outcome is observed later
-                return _contradiction(report.id) if join.count_if_contradicting(number) else Answer(ack)
-            if not join.is_pending(number):  # counted, but not logged: a flood of reports must not fill the disk
-                status = join.count_rejected(number, report_digest(value, report.failed))
-                contradicting = status is OutcomeStatus.CONTRADICTING
-                return _contradiction(report.id) if contradicting else Answer(ack, self.log.last)
-            record = self._try_write(events.OutcomeRecorded(number, value, "failed" if report.failed else "report"))
-        return Answer(self.unlogged_reply(ack)) if record is None else Answer(ack, record)
+        if not reported.pending:
+            status, record = reported.reject(report_digest(value, report.failed))
+            return _contradiction(report.id) if status is OutcomeStatus.CONTRADICTING else Answer(ack, record)
+        joined = reported.join(value, "failed" if report.failed else "report")
+        return Answer(self.unlogged_reply(ack)) if joined is None else Answer(ack, joined)
 
     def unlogged_reply(self, reply: dict[str, Any]) -> dict[str, Any]:
         """What to send in place of a reply whose record could not be written."""
         if reply.get("type") == "outcome_ack":
-            what = f"the outcome could not be stored: {self.log.problem}; report it again later"
+            what = f"the outcome could not be stored: {self.storage.problem}; report it again later"
             return error_message("LOG_STOPPED", what)
-        return reply | {"decisionId": self.state.ids.create(UNLOGGED)} if "decisionId" in reply else reply
-
-    def expire(self) -> None:
-        """Expire decisions that have been pending for too long; called periodically."""
-        timeout, join, now = self.settings.memory.expire_after, self.state.join, self.clock()
-        with self.lock:
-            limit = max_pending(self.domain, self.settings.memory)
-            oldest_age, _ = join.ages(now)
-            if oldest_age > timeout or join.counts.pending > limit:
-                self._try_write(events.DecisionsExpired(now, timeout, limit))
-            self._missed &= self.state.pending.keys()
-            self._log_rejections()
-
-    def _log_rejections(self) -> None:
-        with self.lock:
-            rejected = self.state.join.rejected
-            if rejected != self._logged_rejections and self._try_write(events.ReportsRejected(*rejected)):
-                self._logged_rejections = rejected
-
-    def save_snapshot(self) -> None:
-        """Save a snapshot, so that the next start is fast. The trainer must be idle."""
-        with self.lock:  # briefly: every decision waits for it
-            record, copy, trainer = self.log.last, snapshots.copy_state(self.state), self.trainer.copy()
-        if self.log.wait(record, timeout=60):
-            snapshots.save(self.folder / SNAPSHOTS, self.log.log_id.hex(), record, copy, trainer)
-            self.log.write_control()
+        return reply | {"decisionId": self.storage.unlogged_id()} if "decisionId" in reply else reply
 
     def close(self) -> None:
-        self._log_rejections()
-        self.log.close()
+        """Store what is left, and release the storage."""
+        self.storage.close()
 
 
-def check_service_folder(folder: Path) -> None:
-    """Refuse a folder that has contents but no log."""
-    names = {path.name for path in folder.iterdir() if path.name[0] != "."} if folder.is_dir() else set()
-    if names - {TOKENS} and LOG not in names:
-        what = f"{folder} is not the folder of a service: it contains {min(names - {TOKENS})}"
-        raise TownletError(what, "choose an empty folder, or a new one, with --folder")
+def retry(attempt: Callable[[], Result]) -> Result:
+    """Repeat an attempt while the storage is unavailable: what an attempt has stored is found by the next one."""
+    until = time.monotonic() + RETRY_SECONDS
+    while True:
+        try:
+            return attempt()
+        except StorageUnavailable:
+            if time.monotonic() > until:
+                raise
+            time.sleep(RETRY_PAUSE)
+
+
+def unavailable(error: StorageUnavailable) -> dict[str, Any]:
+    """The reply while nothing can be stored and nothing is decided."""
+    return error_message("STORAGE_UNAVAILABLE", f"{error.diagnostics[0].what}; send the message again later")
 
 
 def _contradiction(id: str) -> Answer:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, TypeVar
 
 from pydantic import Field, create_model
 
@@ -14,11 +14,12 @@ from townlet.config.merge import apply_overrides
 from townlet.config.models import StrictModel
 from townlet.config.validate import validate_model, validate_partially
 from townlet.config.yaml import Node, parse, read
-from townlet.decide.domain import Domain
+from townlet.decide.domain import NO_OPTIONS, Domain
 from townlet.errors import ConfigError, Diagnostic, did_you_mean
 
 TOLERANCE: Final = 0.01  # allowed deviation of weights that must sum to 1
 
+ModelT = TypeVar("ModelT", bound=StrictModel)
 Share = Annotated[float, Field(ge=0, le=1)]
 Bytes = Annotated[int, Field(ge=1 << 20)]
 
@@ -122,7 +123,7 @@ class PromotionSettings(StrictModel):
 
 
 class DecideSettings(StrictModel):
-    """All settings; the domain supplies the types of `gate` and `policy`."""
+    """All settings; the domain supplies the types of `gate`, `policy` and `options`, and may change defaults."""
 
     domain: str
     seed: int = Field(0, ge=0, description="Seed of the initial weights and of all sampling.")
@@ -135,6 +136,7 @@ class DecideSettings(StrictModel):
     versions: int = Field(20, ge=2, description="Versions that are kept. Higher: older ones can be restored.")
     segment_bytes: int = Field(64 << 20, ge=4096, description="Size of a segment file of the log.")
     policy: str = ""
+    options: StrictModel = Field(NO_OPTIONS, description="Settings of the policies.")
     gate: StrictModel = StrictModel()
 
 
@@ -143,8 +145,24 @@ def settings_model(domain: Domain) -> type[DecideSettings]:
     policies = tuple(domain.policies)
     gate: Any = (domain.gate_settings, Field(domain.gate_settings(), description="Which decisions the gate sends."))
     policy: Any = (Literal[policies], Field(policies[0], description="Network architecture."))
+    options: Any = (domain.options, Field(domain.options(), description="Settings of the policies."))
     name: Any = (Literal[domain.name], Field(description="Domain to decide for."))
-    return create_model(f"{domain.name}_settings", __base__=DecideSettings, domain=name, policy=policy, gate=gate)
+    base = _change_defaults(DecideSettings, domain.default_settings)
+    fields = {"domain": name, "policy": policy, "options": options, "gate": gate}
+    return create_model(f"{domain.name}_settings", __base__=base, **fields)
+
+
+def _change_defaults(model: type[ModelT], defaults: Mapping[str, Any]) -> type[ModelT]:
+    """The model with other defaults; those of a section are given as a mapping."""
+    fields: dict[str, Any] = {}
+    for name, default in defaults.items():
+        known = model.model_fields[name]
+        kind: Any = Annotated[(known.annotation, *known.metadata)] if known.metadata else known.annotation
+        if isinstance(default, Mapping):
+            kind = _change_defaults(kind, default)
+            default = kind()
+        fields[name] = (kind, Field(default, description=known.description))
+    return create_model(model.__name__, __base__=model, __doc__=model.__doc__, **fields) if fields else model
 
 
 def load_settings(source: Path | str, overrides: Sequence[str], domains: dict[str, Domain]) -> DecideSettings:

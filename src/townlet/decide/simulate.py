@@ -25,7 +25,7 @@ from townlet.rng import Streams
 from townlet.web.guard import is_loopback
 from townlet.web.tokens import GAME, OPERATOR, VIEWER, Tokens, environment_tokens, read_token_file
 
-TERRITORY: Final = "territoryId"  # key of an observation, in every domain
+TERRITORY: Final = "territoryId"  # key of an observation, unless each is a territory of its own
 ANSWER_TIMEOUT: Final = 60.0  # seconds
 PING_TIMEOUT: Final = 5.0  # seconds for the first answer of the service
 
@@ -160,7 +160,9 @@ class _Player:
                         break
 
     async def _step(self, client: Client) -> None:
-        result, message = self._result, self._game.observe() | self._territory
+        result, message = self._result, self._game.observe()
+        if TERRITORY in message:
+            message |= self._territory
         started = time.perf_counter()
         if self._occurs(self._faults.duplicates):
             _, reply = await asyncio.gather(client.request(message), client.request(message))

@@ -52,7 +52,7 @@ class DecisionIds:
         if self._starts and self._starts[self._current][0] == first:
             del self._starts[self._current]  # no decision has been made with that key
         self._current = sha256(bytes.fromhex(key)).hexdigest()[:8]
-        self._starts[self._current] = first, bytes.fromhex(key)
+        self._starts.setdefault(self._current, (first, bytes.fromhex(key)))  # processes may share a key
 
     def create(self, number: int) -> str:
         return f"{self._current}-{number}-{_tag(self._starts[self._current][1], number)}"
@@ -117,14 +117,21 @@ class ServiceState:
         self.gates: dict[str, int] = {}  # hash of gate settings → number, for all that were ever used
         self.territories = Territories()
         self.pending: dict[int, Experience] = {}  # by number of the decision
+        self.inactive: set[int] = set()  # pending decisions that do not count until they are activated
         self.totals = Totals()
         self.inserted = 0  # experiences ever added to the buffer
+        self.decision_listeners: list[Callable[[events.DecisionMade], None]] = []  # called for every decision
         self.outcome_listeners: list[Callable[[Experience, float, str], None]] = []  # called for every accepted outcome
 
     @property
     def decisions(self) -> int:
-        """Number of decisions made, which is the number of the last one."""
+        """Number of decisions made."""
         return self.join.decisions
+
+    @property
+    def surplus_territories(self) -> list[str]:
+        """Names of the territories beyond the limit, to be evicted."""
+        return self.territories.surplus(self._max_territories)
 
     def territory(self, name: str) -> Territory:
         """The state of one stream of observations, by its name; a new one if it is unknown."""
@@ -135,16 +142,25 @@ class ServiceState:
         match event:
             case events.ServiceStarted():
                 self.configure(event)
-                self.ids.add_start(self.decisions + 1, event.key)
+                self.ids.add_start(self.join.last + 1, event.key)
             case events.DecisionMade():
                 self._add_decision(event, observation)
             case events.OutcomeRecorded():
                 self._add_outcome(event)
+            case events.DecisionActivated():
+                self.inactive.discard(event.number)
             case events.DecisionsExpired():
                 value = self.settings.memory.expired_outcome
-                for number in self.join.expire(event.at, event.timeout, event.max_pending):
-                    if (experience := self.pending.pop(number, None)) and value is not None:
+                for number in event.numbers:
+                    self.join.expire(number, event.at)
+                    experience = self.pending.pop(number, None)
+                    if number in self.inactive:
+                        self.inactive.remove(number)
+                    elif experience and value is not None:
                         self._complete(experience, value, "default")
+            case events.TerritoriesEvicted():
+                for name in event.names:
+                    self.territories.discard(name)
             case events.ReportsRejected():
                 self.join.set_rejected(event)
             case events.ServingChanged():
@@ -158,8 +174,8 @@ class ServiceState:
         self.update_settings(settings_model(self.domain).model_validate_json(json.dumps(started.settings)))
 
     def update_settings(self, settings: DecideSettings) -> None:
-        """Apply logged settings; raises an error if `FIXED_SETTINGS` differ from those the service was started with."""
-        for name in FIXED_SETTINGS:
+        """Apply logged settings; raises an error if fixed ones differ from those the service was started with."""
+        for name in (*FIXED_SETTINGS, *self.domain.fixed_settings):
             current, logged = attrgetter(name)(self.settings), attrgetter(name)(settings)
             if current != logged:
                 what = f"{name} is {current}, but this folder was created with {logged}"
@@ -172,9 +188,11 @@ class ServiceState:
         territory = self.territory(decision.territory)
         territory_state = territory.state
         # `| territory_state` overwrites columns of a live observation: the territory may have been evicted since.
-        row = (observation or self.domain.parse_observation(decision.message)).row | territory_state
+        observation = observation or self.domain.parse_observation(decision.message)
+        row = observation.row | territory_state
         self.join.add_decision(decision.number, decision.territory, decision.game_time, decision.at, decision.send)
         self.totals.reasons[decision.reason] = self.totals.reasons.get(decision.reason, 0) + 1
+        complete = decision
         # `_make` takes a tenth of the time of `_replace`.
         decision = events.DecisionMade._make((*decision[:MESSAGE_INDEX], NO_MESSAGE, *decision[MESSAGE_INDEX + 1 :]))
         experience = Experience(row, decision)
@@ -182,13 +200,16 @@ class ServiceState:
             self.totals.sent += 1
             territory_state = self.domain.territory_state_after(territory_state, decision.action, decision.game_time)
             self.pending[decision.number] = experience
+            if observation.deferred:
+                self.inactive.add(decision.number)
         elif self.settings.learning.train_on_wait or self._is_held_out(decision):
             self._store(experience, None)
         last = territory.last
         earlier = (*territory.earlier, (territory.time, to_json(last.reply))) if last else ()
         stored = Territory(territory_state, decision.game_time, decision, earlier[-MAX_ANSWERS:])
         self.territories.store(decision.territory, stored)
-        self.territories.trim(self._max_territories)
+        for listener in self.decision_listeners:
+            listener(complete)
 
     def _add_outcome(self, outcome: events.OutcomeRecorded) -> None:
         failed = outcome.how == "failed"

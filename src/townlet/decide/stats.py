@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict
 from typing import Any, Final
 
@@ -13,13 +14,11 @@ import numpy as np
 from townlet.decide.alarms import Alarms
 from townlet.decide.batcher import Batcher
 from townlet.decide.domain import Decision
-from townlet.decide.events import DecisionMade, OutcomeRecorded
-from townlet.decide.recovery import read_events
+from townlet.decide.events import DecisionMade, Event, OutcomeRecorded
 from townlet.decide.service import Service
-from townlet.decide.state import FIRST_OUTCOMES, Experience
-from townlet.decide.storage import LOG
+from townlet.decide.state import FIRST_OUTCOMES, Experience, ServiceState
 from townlet.decide.storage.serving_log import ServingChange
-from townlet.decide.training_thread import TrainingThread
+from townlet.decide.training_thread import Learning, TrainingProgress, TrainingThread
 from townlet.decide.websocket import ConnectionLimits
 
 POINT_INTERVAL: Final = 2.0  # seconds between two points of a curve
@@ -41,6 +40,7 @@ COUNTERS: Final = (  # values that only grow
     "step", "steps", "failed", "restarts", "decisions", "joined", "expired", "not_executed", "waited", "duplicates",
     "late", "unknown", "contradicting", "completed", "overloaded", "outcomes",
 )  # fmt: skip
+OWN_SECTIONS: Final = ("alarms", "service", "versions", "processes")  # of a process that does not learn
 EXPORTED: Final = ("service", "training", "buffer", "gate", "decisions")  # sections for Prometheus
 
 
@@ -100,11 +100,14 @@ def summarize_history(history: Iterable[ServingChange]) -> list[dict[str, Any]]:
 class ServiceStats:
     """Collects statistics of a service, and returns all of them as JSON."""
 
-    def __init__(self, service: Service, training: TrainingThread, limits: ConnectionLimits | None = None) -> None:
-        self.service, self.training, self._limits = service, training, limits or ConnectionLimits()
+    def __init__(self, service: Service, learning: Learning, limits: ConnectionLimits | None = None) -> None:
+        self.service, self._learning, self._limits = service, learning, limits or ConnectionLimits()
+        self._state = self._empty = ServiceState(service.domain, service.settings)
         self.batcher: Batcher | None = None  # set when the server starts
         self._started = time.monotonic()
-        self._alarms, self._curves = Alarms(service, training, self._limits), RecentCurves()
+        self._alarms, self._curves = Alarms(service, learning, self._limits), RecentCurves()
+        self._own_decisions = 0  # made by this process
+        self._own_counts: deque[tuple[float, int]] = deque(maxlen=RATE_WINDOW + 1)
         self._decision_counts: deque[tuple[float, int]] = deque(maxlen=RATE_WINDOW + 1)  # (time, count)
         self._step_counts: deque[tuple[float, int]] = deque(maxlen=RATE_WINDOW + 1)
         self._listed: OrderedDict[int, dict[str, Any]] = OrderedDict()
@@ -114,14 +117,22 @@ class ServiceStats:
         self._entropy: deque[float] = deque(maxlen=WINDOW)
         self._components: deque[np.ndarray[Any, Any]] = deque(maxlen=WINDOW)
         self._pairs: deque[tuple[float, float]] = deque(maxlen=PAIRS)
-        self._read_recent()
         service.decision_listeners.append(self._on_decision)
-        service.state.outcome_listeners.append(self._on_outcome)
+        self.follow(learning.training)
 
-    def _read_recent(self) -> None:
-        """Read recent decisions from the log, which lacks their entropies and components."""
+    def follow(self, training: TrainingThread | None) -> None:
+        """Show the decisions and outcomes that a training thread of this process learns from."""
+        self._state = self._empty if training is None else training.storage.state
+        if training is None:
+            return
+        self._read_recent(training.storage.recent_events(REPLAYED_RECORDS))
+        self._state.decision_listeners.append(self._add_decision)
+        self._state.outcome_listeners.append(self._on_outcome)
+
+    def _read_recent(self, recent: Iterable[Event]) -> None:
+        """Show recent decisions of the log, which lacks their entropies and components."""
         decisions: dict[int, DecisionMade] = {}
-        for event in read_events(self.service.folder / LOG, max(0, self.service.log.last - REPLAYED_RECORDS)):
+        for event in recent:
             if isinstance(event, DecisionMade):
                 self._add_decision(event)
                 decisions[event.number] = event
@@ -129,7 +140,7 @@ class ServiceStats:
                 self._add_outcome(decisions.pop(event.number), event.value, event.how)
 
     def _on_decision(self, event: DecisionMade, decision: Decision) -> None:
-        self._add_decision(event)
+        self._own_decisions += 1
         if decision.expected is not None:
             self._components.append(decision.components)
         self._entropy.append(decision.entropy)
@@ -159,18 +170,26 @@ class ServiceStats:
     def update(self) -> None:
         """Measure rates, check alarms and add a point to the curves; called once per second."""
         now = time.monotonic()
-        self._decision_counts.append((now, self.service.state.decisions))
-        self._step_counts.append((now, self.training.progress.steps))
+        self._own_counts.append((now, self._own_decisions))
+        self._decision_counts.append((now, self._state.decisions))
+        self._step_counts.append((now, self._progress.steps))
         self._alarms.active(self._overloaded)
         expected, actual = np.mean(self._pairs, axis=0).tolist() if self._pairs else (None, None)
+        if not self._estimates:
+            expected = None
         p50, p99 = self._latency()
-        last = self.training.progress.last
+        last = self._progress.last
         values = {
             "decisions_per_second": rate_per_second(self._decision_counts), "p50_ms": p50, "p99_ms": p99,
             "pass_rate": _mean(list(self._sent)[-PAIRS:]), "entropy": _mean(list(self._entropy)[-PAIRS:]),
             "expected": expected, "actual": actual, "loss": last.loss if last else None,
         }  # fmt: skip
         self._curves.add(self.service.clock(), now, values)
+
+    @property
+    def _estimates(self) -> bool:
+        """Whether the gate estimates rewards."""
+        return bool(self.service.domain.components)
 
     @property
     def _overloaded(self) -> int:
@@ -184,19 +203,48 @@ class ServiceStats:
 
     def as_json(self) -> dict[str, Any]:
         """All statistics."""
-        with self.service.lock:
-            versions = self.service.versions
-            return {
+        training, versions = self._learning.training, self.service.versions
+        with training.storage.lock if training else nullcontext():
+            own = {
                 "alarms": [alarm._asdict() for alarm in self._alarms.active(self._overloaded)],
                 "service": self._service(),
                 "training": self._training(),
                 "buffer": self._buffer(),
                 "gate": self._gate(),
+                "evidence": self._evidence(),
                 "decisions": self._decisions(),
                 # The history is summarized, since single changes would cover only a minute.
                 "versions": versions.overview() | {"history": summarize_history(versions.history)},
                 "curves": self._curves.as_json(),
+                "processes": self.service.storage.processes(),
             }
+        if training is not None:
+            return own
+        learned, _ = self.service.storage.learner_report()
+        return learned | {name: own[name] for name in OWN_SECTIONS} if learned else own
+
+    def process_report(self) -> dict[str, Any]:
+        """What this process reports about itself to the others."""
+        serving, (p50, p99) = self.service.versions.serving, self._latency()
+        return {
+            "version": serving.version if serving else 0,
+            "learns": self._learning.training is not None,
+            "games": len(self._limits.games),
+            "per_second": rate_per_second(self._own_counts),
+            "p50_ms": p50,
+            "p99_ms": p99,
+            "overloaded": self._overloaded,
+            "uptime_seconds": time.monotonic() - self._started,
+        }
+
+    def learner_report(self) -> dict[str, Any] | None:
+        """All statistics, while this process is the learner."""
+        return self.as_json() if self._learning.training is not None else None
+
+    @property
+    def _progress(self) -> TrainingProgress:
+        training = self._learning.training
+        return training.progress if training is not None else TrainingProgress()
 
     def _service(self) -> dict[str, Any]:
         service, serving = self.service, self.service.versions.serving
@@ -209,14 +257,16 @@ class ServiceStats:
             "gate_only": service.versions.gate_only,
             "games": len(self._limits.games),
             "dashboards": len(self._limits.dashboards),
-            "problem": service.log.problem or "",
+            "learns": self._learning.training is not None,
+            "problem": service.storage.problem or "",
         }
 
     def _training(self) -> dict[str, Any]:
-        progress, last = self.training.progress, self.training.progress.last
+        training, progress = self._learning.training, self._progress
+        last = progress.last
         shown = ("loss", "batch", "reward", "entropy", "agreement", "grad_norm")
         return {
-            "running": self.training.running,
+            "running": training is not None and training.running,
             "interval": self.service.settings.learning.interval,
             "steps": progress.steps,
             "steps_per_second": rate_per_second(self._step_counts),
@@ -226,12 +276,12 @@ class ServiceStats:
             "problem": progress.problem,
             "agreement_lifetime": progress.agreed / progress.steps if progress.steps else None,
             "verdicts": dict(progress.verdicts),
-            "step": self.service.trainer.step,
+            "step": training.storage.trainer.step if training is not None else 0,
             **{name: getattr(last, name) if last else None for name in shown},
         }
 
     def _buffer(self) -> dict[str, Any]:
-        state, counts = self.service.state, self.service.state.join.counts
+        state, counts = self._state, self._state.join.counts
         oldest, mean = state.join.ages(self.service.clock())
         return {
             "size": len(state.buffer),
@@ -247,19 +297,28 @@ class ServiceStats:
         }
 
     def _gate(self) -> dict[str, Any]:
-        domain, totals = self.service.domain, self.service.state.totals
+        domain, totals = self.service.domain, self._state.totals
         means = np.mean(self._components, axis=0) if self._components else np.zeros(len(domain.components))
-        decisions = self.service.state.decisions
+        decisions = self._state.decisions
         return {
             "pass_rate": _mean(self._sent),
             "pass_rate_lifetime": totals.sent / decisions if decisions else None,
             "reasons": dict(totals.reasons),
             "components": dict(zip(domain.components, map(float, means), strict=True)),
-            "hash": self.service.gate_hash,
+            "hash": self.service.storage.gate_hash,
+        }
+
+    def _evidence(self) -> dict[str, Any]:
+        progress = self._progress
+        reference = self.service.domain.reference.replace("_", " ")
+        return {
+            "reference": reference,
+            "gain": asdict(progress.gain) if progress.gain else None,
+            "parts": dict(progress.parts),
         }
 
     def _decisions(self) -> dict[str, Any]:
-        totals = self.service.state.totals
+        totals = self._state.totals
         actions = np.bincount(np.array(self._actions, np.int64), minlength=self.service.domain.n_actions)
         confidence, _ = np.histogram(self._confidence, BINS, (0.0, 1.0))
         (p50, p99), completed = self._latency(), totals.completed
@@ -278,9 +337,9 @@ class ServiceStats:
             "expected_and_actual": list(self._pairs),
             "outcomes": completed,
             "actual_first": totals.first / min(completed, FIRST_OUTCOMES) if completed else None,
-            "actual_recent": _mean(self.service.state.buffer.recent_outcomes(FIRST_OUTCOMES).tolist()),
+            "actual_recent": _mean(self._state.buffer.recent_outcomes(FIRST_OUTCOMES).tolist()),
             "mean_actual": totals.actual / completed if completed else None,
-            "mean_expected": totals.expected / completed if completed else None,
+            "mean_expected": totals.expected / completed if completed and self._estimates else None,
         }
 
 

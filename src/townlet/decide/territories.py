@@ -125,11 +125,18 @@ class Territories(OrderedDict[str, Territory]):
             if not names:
                 del self._tokens[_token(territory)]
 
-    def trim(self, limit: int) -> None:
-        """Evict territories until at most `limit` are left."""
-        while len(self) > limit:
-            largest = max(self._tokens, key=lambda token: (len(self._tokens[token]), token))
-            self.discard(next(iter(self._tokens[largest])))
+    def surplus(self, limit: int) -> list[str]:
+        """The territories to evict so that at most `limit` are left."""
+        if len(self) <= limit:
+            return []
+        counts = {token: len(names) for token, names in self._tokens.items()}
+        oldest = {token: iter(names) for token, names in self._tokens.items()}
+        evicted: list[str] = []
+        while len(self) - len(evicted) > limit:
+            largest = max(counts, key=lambda token: (counts[token], token))
+            counts[largest] -= 1
+            evicted.append(next(oldest[largest]))
+        return evicted
 
 
 def _token(territory: Territory) -> str:
@@ -145,4 +152,5 @@ def max_pending(domain: Domain, memory: MemorySettings) -> int:
 def max_territories(domain: Domain, memory: MemorySettings) -> int:
     """Number of territories that may be stored, by count and by bytes."""
     columns = sum(column.nbytes + ARRAY_BYTES for column in domain.initial_territory_state().values())
-    return min(memory.territories, memory.territory_bytes // (columns + ANSWER_BYTES * (MAX_ANSWERS + 1) + ENTRY_BYTES))
+    answers = 1 if domain.single_observations else MAX_ANSWERS + 1
+    return min(memory.territories, memory.territory_bytes // (columns + ANSWER_BYTES * answers + ENTRY_BYTES))

@@ -1,4 +1,4 @@
-"""Policy-gradient training on logged decisions, with a private copy of the network.
+"""Training on logged decisions, with a private copy of the network and the loss of its policy.
 
 The batch of a step depends only on the step number and on the experience up to its record in the log, so replaying the
 log gives the same weights.
@@ -18,7 +18,8 @@ from torch import Tensor
 
 from townlet.agents.agent import no_interrupt
 from townlet.decide.buffer import ExperienceBatch
-from townlet.decide.domain import Domain, GateResult
+from townlet.decide.domain import Domain, GateResult, Observation
+from townlet.decide.losses import LossBatch
 from townlet.decide.settings import LearningSettings, RewardSettings
 from townlet.decide.state import ServiceState
 from townlet.errors import TownletError
@@ -74,7 +75,7 @@ class Trainer:
         torch.set_num_threads(THREADS)  # set here, so that a replay sums in the same order
         self._policy = domain.policies[settings.policy]
         self._streams = Streams(settings.seed).child("trainer")
-        self.network = self._policy.build(self._streams.torch("network"))
+        self.network = self._policy.build(self._streams.torch("network"), settings.options)
         self.optimizer = FlatOptimizer("adam", self.network, settings.learning.lr)
         self.step, self.sampled, self.mean_reward = 0, 0, 0.0  # `sampled`: experiences in all batches so far
         self._before: State | None = None  # the state before the last step
@@ -125,15 +126,24 @@ class Trainer:
         rewards = training_rewards(batch, gate_result.select(batch.action), self._learning.reward)
         inputs = self._policy.inputs(batch.rows, batch.time, gate_result)
         yield_cpu()
-        log_prob: Tensor = self.network(*map(torch.from_numpy, inputs))
-        loss, entropy = self._loss(log_prob, batch, rewards)
+        sample = LossBatch(
+            inputs=tuple(map(torch.from_numpy, inputs)),
+            action=torch.from_numpy(batch.action),
+            propensity=torch.from_numpy(batch.propensity),
+            reward=torch.from_numpy(rewards.reward),
+            weight=torch.from_numpy(batch.weight),
+            used=torch.from_numpy(rewards.used),
+            mean_reward=self.mean_reward,
+            newest=int(batch.number.max()),
+        )
+        loss, entropy = self._policy.loss(self.network, sample, self._learning, self.service_state.settings.options)
         yield_cpu()
         self.optimizer.zero_grad()
         loss.backward()
         yield_cpu()
         norm = self.optimizer.step(self._learning.max_grad_norm)
-        metrics = [float(x) for x in (loss.detach(), entropy.detach(), norm)]
-        if not np.isfinite(metrics).all() or not bool(self.optimizer.vector.isfinite().all()):
+        metrics = [float(x) for x in (loss.detach(), entropy.detach(), norm, self.optimizer.vector.sum())]
+        if not np.isfinite(metrics).all():  # the sum is not finite if a weight is not
             raise TownletError(f"training step {self.step} gave NaN or infinity", "lower learning.lr")
         reward = float(rewards.reward.mean())
         self._errors = {"slots": batch.slots, "number": batch.number, "error": rewards.reward - self.mean_reward}
@@ -142,22 +152,14 @@ class Trainer:
             self.step, metrics[0], len(batch), reward, metrics[1], float(rewards.agrees.mean()), metrics[2]
         )
 
-    def _loss(self, log_prob: Tensor, batch: ExperienceBatch, rewards: TrainingReward) -> tuple[Tensor, Tensor]:
-        """Policy-gradient loss with importance weights, and the normalized entropy."""
-        learning = self._learning
-        chosen = log_prob.gather(1, torch.from_numpy(batch.action).unsqueeze(1)).squeeze(1)
-        possible = chosen.isfinite()  # with the current gate the action may be impossible
-        chosen = torch.where(possible, chosen, 0.0)
-        ratio = chosen.detach().exp() / torch.from_numpy(batch.propensity).float()
-        weight = ratio.clamp_(max=learning.max_importance)
-        weight *= torch.from_numpy(batch.weight)
-        used = possible & torch.from_numpy(rewards.used)
-        advantage = torch.from_numpy(rewards.reward - self.mean_reward).float()
-        objective = (weight * advantage * chosen * used).sum() / used.sum().clamp(min=1)
-        safe = torch.where(log_prob.isfinite(), log_prob, 0.0)
-        max_entropy = log_prob.isfinite().sum(1).clamp(min=2).log()  # at least log 2, even with a single action
-        entropy = (-(log_prob.exp() * safe).sum(1) / max_entropy).mean()
-        return -objective - learning.entropy_coef * entropy, entropy
+    def warm_up(self, observation: Observation) -> None:
+        """Compute the loss and its gradient for one observation with a network that is then discarded."""
+        settings, one = self.service_state.settings, torch.ones(1)
+        rows, time = {name: column[None] for name, column in observation.row.items()}, np.array([observation.time])
+        inputs = self._policy.inputs(rows, time, self.domain.gate(rows, time, settings.gate))
+        network = self._policy.build(Streams(0).torch("warm-up"), settings.options)
+        sample = LossBatch(tuple(map(torch.from_numpy, inputs)), one.long() - 1, one, one, one, one.bool(), 0.0, 1)
+        self._policy.loss(network, sample, settings.learning, settings.options)[0].backward()
 
     def undo(self) -> None:
         """Undo the last step; its number is kept, so that its batch is not sampled again."""

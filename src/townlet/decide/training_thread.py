@@ -5,17 +5,21 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import deque
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from errno import EMFILE, ENFILE
-from typing import Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 
+from townlet.decide.decider import sample_observation
+from townlet.decide.estimate import Estimate
 from townlet.decide.events import StepUndone, TrainerRewound, TrainingStep, VersionPublished
 from townlet.decide.offline_eval import OfflineEvaluator, Verdict, judge_candidate, judge_serving
-from townlet.decide.service import Service
 from townlet.decide.storage import snapshots
 from townlet.decide.storage.log import LogStopped
+from townlet.decide.storage.protocol import LearnerStorage
 from townlet.decide.storage.versions import NetworkVersion
 from townlet.decide.trainer import StepMetrics
 from townlet.errors import TownletError
@@ -23,8 +27,8 @@ from townlet.web.limits import DESCRIPTOR_REMEDY
 
 REVIEW_INTERVAL: Final = 20  # published versions between two reviews of the serving version
 IDLE_SECONDS: Final = 0.02  # pause between two rounds if learning.interval is 0
+EXPLAINED: Final = 32  # recent observations whose parts are rated
 YIELD_SECONDS: Final = 0.005  # pause between two pieces of work of about one millisecond each
-LOG_TIMEOUT: Final = 60.0  # seconds to wait until the log is on disk
 # Errors that end a round; any other error ends the thread, which is then restarted.
 FAILURES: Final = (TownletError, ArithmeticError, ValueError, RuntimeError, OSError, MemoryError)
 REPLACED: Final = "another version started serving during the evaluation"
@@ -43,31 +47,77 @@ class TrainingProgress:
     last: StepMetrics | None = None
     problem: str = ""  # the last error
     held: int = 0  # number of versions held in a row
+    gain: Estimate | None = None  # mean reward of recent decisions minus that of the domain's reference policy
+    parts: dict[str, float] = field(default_factory=dict)  # how much parts of observations matter to it
     verdicts: dict[str, int] = field(default_factory=dict)  # number of versions by verdict
+
+
+class Learning(Protocol):
+    """The part of a process that trains, always or while it is the learner."""
+
+    on_change: Callable[[TrainingThread | None], object]  # called when training begins and ends
+
+    @property
+    def training(self) -> TrainingThread | None:
+        """The training thread, while this process trains."""
+
+    def start(self) -> None:
+        """Begin."""
+
+    def ensure_running(self) -> None:
+        """Restart what died; called periodically."""
+
+    def stop(self) -> None:
+        """End."""
+
+
+class NoLearning:
+    """A process that only decides."""
+
+    training: TrainingThread | None = None
+    on_change: Callable[[TrainingThread | None], object] = staticmethod(lambda training: None)
+
+    def start(self) -> None:
+        pass
+
+    def ensure_running(self) -> None:
+        pass
+
+    def stop(self) -> None:
+        pass
 
 
 class TrainingThread:
     """Trains beside a service, in a separate thread."""
 
-    def __init__(self, service: Service) -> None:
-        self.service, self.progress = service, TrainingProgress()
-        self._evaluator = OfflineEvaluator(service, self._yield_cpu)
-        self._last_snapshot = service.log.last  # record of the last snapshot, or of the start
+    def __init__(self, storage: LearnerStorage) -> None:
+        self.storage, self.progress = storage, TrainingProgress()
+        self.on_change: Callable[[TrainingThread | None], object] = lambda training: None
+        self._evaluator = OfflineEvaluator(storage, self._yield_cpu)
+        self._last_snapshot = storage.record  # record of the last snapshot, or of the start
+        self._recent: deque[Mapping[str, Any]] = deque(maxlen=EXPLAINED)  # the latest observations
+        storage.state.decision_listeners.append(lambda event: self._recent.append(event.message))
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._parent: int | None = None  # the version rewound to, until the next one is published
         self._generator = np.random.Generator(np.random.PCG64())  # for confidence intervals, not for training
 
+    @property
+    def training(self) -> TrainingThread:
+        """This process always trains."""
+        return self
+
     def start(self) -> None:
         """Serve the initial weights if nothing serves yet, and start the thread."""
         try:
+            self.storage.trainer.warm_up(sample_observation(self.storage.domain))
             self._ensure_serving()
         except FAILURES as error:  # for example a full disk: the gate decides alone until there is space
             self._note_failure(error)
         self.ensure_running()
 
     def _ensure_serving(self) -> None:
-        versions = self.service.versions
+        versions = self.storage.versions
         if versions.serving is None and versions.pinned is None:  # a pinned version would prevent the promotion
             self.publish()
 
@@ -98,7 +148,7 @@ class TrainingThread:
             except BaseException as error:
                 self.progress.problem = _describe(error)[:300]
                 raise
-            interval = self.service.settings.learning.interval or IDLE_SECONDS
+            interval = self.storage.settings.learning.interval or IDLE_SECONDS
             self._stop.wait(max(0.0, interval - (time.monotonic() - started)))
 
     def _yield_cpu(self) -> None:
@@ -113,26 +163,28 @@ class TrainingThread:
 
     def train_round(self) -> NetworkVersion | None:
         """Take `gradient_steps` steps and publish the resulting version; None without enough experience."""
+        self.storage.catch_up()
         self._ensure_serving()
-        if self.service.log.last - self._last_snapshot >= snapshots.SNAPSHOT_INTERVAL:
-            self._last_snapshot = self.service.log.last
-            self.service.save_snapshot()
-        taken = [self.step() for _ in range(self.service.settings.learning.gradient_steps)]
+        if self.storage.record - self._last_snapshot >= snapshots.SNAPSHOT_INTERVAL:
+            self._last_snapshot = self.storage.record
+            self.storage.save_snapshot()
+        taken = [self.step() for _ in range(self.storage.settings.learning.gradient_steps)]
         if not any(taken):
             return None
         version = self.publish()
         if version.version % REVIEW_INTERVAL == 0:
             self.review_serving()
+            self.explain_serving()
         return version
 
     def step(self) -> bool:
         """Take one step if there is enough experience; returns whether it succeeded. A failed step is undone."""
-        service, trainer = self.service, self.service.trainer
-        with service.lock:
-            if service.log.problem or not trainer.allowed or (batch := trainer.sample()) is None:
+        storage, trainer = self.storage, self.storage.trainer
+        with storage.lock:
+            if storage.problem or not trainer.allowed or (batch := trainer.sample()) is None:
                 return False
             try:
-                service.write(TrainingStep(trainer.step))
+                storage.write(TrainingStep(trainer.step))
             except LogStopped:
                 trainer.cancel(batch)  # a step that is not logged must not be made
                 raise
@@ -141,7 +193,7 @@ class TrainingThread:
             metrics = trainer.learn(batch, self._yield_cpu)
         except Exception as error:  # any error: the step must be undone, and a replay must undo it too
             trainer.undo()
-            self.service.write(StepUndone(trainer.step, str(error)[:300]))
+            self.storage.write(StepUndone(trainer.step, str(error)[:300]))
             self._note_failure(error)
             return False
         progress = self.progress
@@ -151,59 +203,53 @@ class TrainingThread:
 
     def publish(self) -> NetworkVersion:
         """Write the weights as a version, once the log of their training is on disk, and review it."""
-        service, trainer = self.service, self.service.trainer
-        self._await_log()
+        storage, trainer = self.storage, self.storage.trainer
+        record = storage.await_durable()  # a version must not refer to records that a crash could lose
         self._yield_cpu()
-        record = service.log.synced  # a version must not refer to records that a crash could lose
-        info = {"gate": service.gate_hash, "log": service.log.log_id.hex(), "record": record, "at": service.clock()}
+        info = {"gate": storage.gate_hash, "record": record, "at": storage.clock(), **storage.version_info()}
         state = trainer.state()
-        version = service.versions.publish(trainer.step, trainer.weights(), state, info, self._parent, self._yield_cpu)
-        service.write(VersionPublished(version.version, version.step, version.digest))
+        version = storage.versions.publish(trainer.step, trainer.weights(), state, info, self._parent, self._yield_cpu)
+        storage.write(VersionPublished(version.version, version.step, version.digest))
         self._parent = None
-        self._await_log()  # a version must not serve before its record is on disk
+        storage.await_durable()  # a version must not serve before its record is on disk
         self._yield_cpu()
         self.review_candidate(version)
         return version
 
-    def _await_log(self) -> None:
-        log = self.service.log
-        if not log.wait(log.last, timeout=LOG_TIMEOUT):
-            raise TownletError("the log cannot be written to disk", str(log.problem or "check the disk"))
-
     def review_candidate(self, candidate: NetworkVersion) -> Verdict:
         """Evaluate a version offline, and promote it if it may serve."""
-        service, progress = self.service, self.progress
-        serving, estimate = service.versions.serving, None
+        storage, progress = self.storage, self.progress
+        serving, estimate = storage.versions.serving, None
         if serving is None and candidate.finite:
             verdict = Verdict("promote", "it is the first version")
         elif serving is None:
             verdict = Verdict("refuse", "its weights are not finite")
         else:
             evidence = self._evaluator.evaluate(candidate, serving, self._generator)
-            verdict, estimate = judge_candidate(evidence, service.settings.promotion), evidence.difference
+            verdict, estimate = judge_candidate(evidence, storage.settings.promotion), evidence.difference
         change = None
-        with service.versions.lock:  # the operator cannot intervene between this check and the promotion
-            if verdict.action == "promote" and service.versions.serving is not serving:
+        with storage.versions.lock:  # the operator cannot intervene between this check and the promotion
+            if verdict.action == "promote" and storage.versions.serving is not serving:
                 verdict = Verdict("hold", REPLACED)
             elif verdict.action == "promote":
-                change = service.versions.promote(candidate.version, verdict.reason, estimate)
+                change = storage.versions.promote(candidate.version, verdict.reason, estimate)
         progress.verdicts[verdict.action] = progress.verdicts.get(verdict.action, 0) + 1
         progress.held = progress.held + 1 if verdict.action == "hold" else 0
         if change is not None:
             return verdict
-        service.versions.note(candidate.version, f"{verdict.action}: {verdict.reason}", estimate)
-        if serving is not None and (verdict.action == "refuse" or progress.held >= service.settings.promotion.patience):
+        storage.versions.note(candidate.version, f"{verdict.action}: {verdict.reason}", estimate)
+        if serving is not None and (verdict.action == "refuse" or progress.held >= storage.settings.promotion.patience):
             self._rewind()
         return verdict
 
     def review_serving(self) -> Verdict | None:
         """Compare the serving version with the previous one, and roll back if it is worse; None if not applicable."""
-        versions = self.service.versions
+        versions = self.storage.versions
         serving, previous = versions.serving, versions.previous
         if serving is None or previous is None or versions.pinned is not None:
             return None
         evidence = self._evaluator.evaluate(serving, previous, self._generator)
-        verdict = judge_serving(evidence, self.service.settings.promotion)
+        verdict = judge_serving(evidence, self.storage.settings.promotion)
         if verdict.action != "roll_back":
             return verdict
         with versions.lock:
@@ -214,14 +260,23 @@ class TrainingThread:
             self._rewind()
         return verdict
 
+    def explain_serving(self) -> None:
+        """Compare recent decisions with the reference policy, and rate the parts of recent observations."""
+        storage = self.storage
+        if (serving := storage.versions.serving) is None:
+            return
+        if storage.domain.reference:
+            self.progress.gain = self._evaluator.compare_with_reference(self._generator)
+        self.progress.parts = storage.domain.evidence(serving.network, list(self._recent))
+
     def _rewind(self) -> None:
         """Continue training from the serving version, after newer ones were refused or held too often."""
         self.progress.held = 0
-        if (serving := self.service.versions.serving) is None:
+        if (serving := self.storage.versions.serving) is None:
             return
-        state = self.service.versions.open(serving.version)[1]
-        self.service.write(TrainerRewound(serving.version))  # logged first: a replay must do the same
-        self.service.trainer.rewind(state)
+        state = self.storage.versions.open(serving.version)[1]
+        self.storage.write(TrainerRewound(serving.version))  # logged first: a replay must do the same
+        self.storage.trainer.rewind(state)
         self._parent = serving.version
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
@@ -24,6 +24,7 @@ MAX_DASHBOARDS: Final = 256
 SOCKETS_PER_DASHBOARD: Final = 16  # at most one in 16 WebSockets may be a dashboard
 # Messages of one game that may await their reply; further ones are not read. `territories.MAX_ANSWERS` is larger by 2.
 MAX_IN_FLIGHT: Final = 64
+RATE_LIMITED: Final = error_message("RATE_LIMITED", "limits.messages_per_second is exceeded; send fewer messages")
 BROADCAST_BATCH: Final = 16  # dashboards per batch, about 1 ms of work
 BROADCAST_PAUSE: Final = 0.005  # seconds between two batches, so that replies to games are not delayed
 
@@ -78,23 +79,43 @@ async def _send(socket: WebSocket, replies: asyncio.Queue[FutureReply]) -> None:
 
 def _dispatch(text: str, batcher: Batcher, owner: str, rate_limit: TokenBucket) -> FutureReply:
     if not rate_limit.take():
-        return _completed(error_message("RATE_LIMITED", "limits.messages_per_second is exceeded; send fewer messages"))
+        return _completed(RATE_LIMITED)
     try:
         message = from_json(text, allow_inf_nan=False)
     except ValueError as error:
         return _completed(error_message("INVALID_JSON", f"this is not JSON: {error}"[:200]))
     if not isinstance(message, dict):
         return _completed(error_message("INVALID_MESSAGE", "a message must be a JSON object with a `type`"))
+    return _answer(message, len(text), batcher, owner)
+
+
+def _answer(message: Mapping[str, Any], size: int, batcher: Batcher, owner: str) -> FutureReply:
+    """The future reply to a message, of this size as JSON."""
     message_type = message.get("type")
     if message_type == "ping":
         return _completed({"type": "pong"})
     domain = batcher.service.domain
     if message_type == domain.observation_type:
-        return batcher.submit(message, len(text), owner)
-    if message_type == domain.report_type:
-        return batcher.reply_when_synced(batcher.service.report(message, owner))
-    known = f"{domain.observation_type}, {domain.report_type}, ping"
+        return batcher.submit(message, size, owner)
+    if message_type in domain.report_types:
+        return batcher.report(message, size, owner)
+    known = ", ".join((domain.observation_type, *domain.report_types, "ping"))
     return _completed(error_message("UNKNOWN_TYPE", f"unknown message type {str(message_type)[:40]!r}; known: {known}"))
+
+
+class GamePort:
+    """Answers messages that arrive by HTTP as if they came over a WebSocket of the same client."""
+
+    def __init__(self, batcher: Callable[[], Batcher]) -> None:
+        self._batcher = batcher
+
+    async def send(self, message: Mapping[str, Any], size: int, token_name: str, key: str) -> dict[str, Any]:
+        """The reply to a message, of this size as JSON, from the client with this token name and key."""
+        batcher = self._batcher()
+        with batcher.service.clients.connect(token_name, key) as (owner, rate_limit):
+            if not rate_limit.take():
+                return RATE_LIMITED
+            return await _answer(message, size, batcher, owner)
 
 
 def _completed(reply: dict[str, Any]) -> FutureReply:

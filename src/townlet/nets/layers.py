@@ -176,6 +176,14 @@ def make_head(features: int, outputs: int, gain: float) -> nn.Linear:
     return layer
 
 
+class ZeroTable(nn.Module):
+    """A table of weights [rows, columns] that start at 0, for linear models over hashed features."""
+
+    def __init__(self, rows: int, columns: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(rows, columns))
+
+
 class GaussianHead(nn.Module):
     """Means, then log standard deviations that are learned but do not depend on the input: [..., F] → [..., 2A]."""
 
@@ -225,6 +233,8 @@ def initialize(module: nn.Module, generator: torch.Generator) -> None:
             _draw(part.weight, partial(init.normal_, std=std), generator)
         elif isinstance(part, nn.LayerNorm | nn.GroupNorm):
             part.reset_parameters()
+        elif isinstance(part, ZeroTable):
+            init.zeros_(part.weight)
         elif isinstance(part, GaussianHead):
             part.log_std.fill_(part.initial_log_std)
         elif isinstance(part, nn.RNNBase):

@@ -122,7 +122,7 @@ def fill(folder: Path, leaves: Mapping[str, Any], info: Mapping[str, Any], on_po
     on_point("folder made")
     tensors = {name: leaf for name, leaf in leaves.items() if isinstance(leaf, Tensor)}
     try:
-        serialize_file({name: _spec(tensor) for name, tensor in tensors.items()}, folder / STATE)
+        serialize_file({name: tensor_spec(tensor) for name, tensor in tensors.items()}, folder / STATE)
     except SafetensorError as error:  # only its message contains the errno
         number = re.search(r"os error (\d+)", str(error))
         arguments = (int(number[1]), str(error)) if number else (str(error),)
@@ -179,7 +179,7 @@ def damaged(folder: Path, why: str) -> TownletError:
     return TownletError(f"the checkpoint {folder.name} is damaged: {why}", fix, folder)
 
 
-def _spec(tensor: Tensor) -> TensorSpec:
+def tensor_spec(tensor: Tensor) -> TensorSpec:
     """The memory of a tensor; two leaves may share it, which `save_file` of safetensors refuses."""
     kind = str(tensor.dtype).removeprefix("torch.")
     size = tensor.numel() * tensor.element_size()

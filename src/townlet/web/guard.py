@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import logging
 import socket
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from http.cookies import CookieError, SimpleCookie
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qsl, quote, urlencode
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import HTTPConnection
-from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from townlet.web import tokens
@@ -32,6 +32,9 @@ MAX_QUERY_FIELDS: Final = 20  # more are refused
 MAX_BODY_BYTES: Final = 1 << 18
 
 LOGGER = logging.getLogger(__name__)
+
+RefusalBody = Callable[[str, int, str], Any]
+"""(path, status, reason) → JSON body of a refusal; None: the reason as text."""
 
 SECURITY_HEADERS: Final = {
     "Content-Security-Policy": "default-src 'self'; img-src 'self' data: blob:; media-src 'self' blob:; "
@@ -51,6 +54,10 @@ class Refusal(NamedTuple):
     reason: str
 
 
+def no_body(path: str, status: int, reason: str) -> None:
+    """Refusals as text."""
+
+
 class Credential(NamedTuple):
     """The token of a request."""
 
@@ -68,11 +75,13 @@ class Guard:
     def __init__(
         self, app: ASGIApp, hosts: Iterable[str], valid_tokens: Tokens | None, access: tokens.Access, cookie: str,
         codes: OneTimeCodes, origins: Iterable[str] = (), allow_no_origin: bool = False,
+        token_headers: Sequence[str] = (), refusal_body: RefusalBody = no_body,
     ) -> None:  # fmt: skip
         self._app, self._hosts, self._codes = app, {host.lower() for host in hosts}, codes
         self._tokens, self._access, self._cookie, self._throttle = valid_tokens, access, cookie, tokens.LoginThrottle()
         self._origins = {origin.lower().rstrip("/") for origin in origins}  # allowed besides the server's own
         self._allow_no_origin = allow_no_origin  # for programs, which send no Origin; browsers do
+        self._token_headers, self._refusal_body = token_headers, refusal_body
         self._refused_origins: set[str] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -88,7 +97,8 @@ class Guard:
         send, identity = _add_headers(send), scope.get("identity")  # not set if the request was refused earlier
         opens_page = identity is not None and identity.role != tokens.GAME and identity != ANONYMOUS
         if refusal:
-            await _response(refusal)(scope, receive, send)
+            body = self._refusal_body(scope["path"], refusal.status, refusal.reason)
+            await _response(refusal, body)(scope, receive, send)
         elif credential.from_query and scope["method"] in SAFE_METHODS and opens_page:
             await self._redirect(scope, credential.token)(scope, receive, send)
         else:
@@ -158,6 +168,9 @@ class Guard:
         scheme, _, bearer = headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer" and bearer.strip():
             return Credential(bearer.strip())
+        for name in self._token_headers:
+            if key := headers.get(name, "").strip():
+                return Credential(key)
         cookies = SimpleCookie()
         with suppress(CookieError):
             cookies.load(headers.get("cookie", ""))
@@ -217,8 +230,10 @@ def machine_names() -> list[str]:
     return list(names)
 
 
-def _response(refusal: Refusal) -> Response:
+def _response(refusal: Refusal, body: Any = None) -> Response:
     headers = {401: {"WWW-Authenticate": 'Bearer realm="townlet"'}, 429: {"Retry-After": "5"}}.get(refusal.status)
+    if body is not None:
+        return JSONResponse(body, refusal.status, headers)
     return PlainTextResponse(f"{refusal.reason}\n", refusal.status, headers)
 
 

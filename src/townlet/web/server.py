@@ -7,7 +7,7 @@ import logging
 import signal
 import socket
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -15,7 +15,16 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from townlet.errors import TownletError
-from townlet.web.guard import COOKIE, WILDCARD_HOSTS, Guard, allowed_hosts, is_loopback, machine_names
+from townlet.web.guard import (
+    COOKIE,
+    WILDCARD_HOSTS,
+    Guard,
+    RefusalBody,
+    allowed_hosts,
+    is_loopback,
+    machine_names,
+    no_body,
+)
 from townlet.web.limits import ConnectionLimiter, raise_descriptor_limit
 from townlet.web.protocols import LimitedHTTP, LimitedWebSocket
 from townlet.web.tokens import OPERATOR, Access, OneTimeCodes, Tokens, default_access
@@ -30,7 +39,8 @@ class Server:
 
     def __init__(
         self, host: str, port: int, tokens: Tokens | None, names: Iterable[str] = (), origins: Iterable[str] = (),
-        allow_no_origin: bool = False, access: Access = default_access,
+        allow_no_origin: bool = False, access: Access = default_access, token_headers: Sequence[str] = (),
+        refusal_body: RefusalBody = no_body,
     ) -> None:  # fmt: skip
         if tokens is None and not is_loopback(host):
             what = f"without a token, anyone who can reach {host} could operate this server"
@@ -42,6 +52,7 @@ class Server:
         self._guard = partial(
             Guard, hosts=allowed_hosts(host, self.port, names), valid_tokens=tokens, access=access,
             cookie=f"{COOKIE}_{self.port}", codes=self._codes, origins=origins, allow_no_origin=allow_no_origin,
+            token_headers=token_headers, refusal_body=refusal_body,
         )  # fmt: skip
         self._server: uvicorn.Server | None = None
 

@@ -132,7 +132,7 @@ def test_decision_reply() -> None:
     probabilities = np.full(800, 0.0, np.float32)
     probabilities[[210, 610, 5]] = 0.25, 0.35, 0.4
     (confidence,) = DOMAIN.confidence(probabilities[None].astype(np.float64))  # of the chunk, summed over types
-    reply = DOMAIN.reply("a-1", decision(610, True, "positive_reward", confidence, 7, probabilities))
+    reply = DOMAIN.reply("a-1", decision(610, True, "positive_reward", confidence, 7, probabilities), {})
     assert reply == {
         "type": "spawn_decision", "decisionId": "a-1", "spawnChunk": 210, "spawnType": "combat",
         "confidence": pytest.approx(0.6), "typeConfidence": pytest.approx(0.35), "modelVersion": 7,
@@ -141,7 +141,7 @@ def test_decision_reply() -> None:
 
 
 def test_acknowledgement_contains_the_reason() -> None:
-    reply = DOMAIN.reply("a-1", decision(610, False, "negative_reward", 0.4, 7, np.zeros(800, np.float32)))
+    reply = DOMAIN.reply("a-1", decision(610, False, "negative_reward", 0.4, 7, np.zeros(800, np.float32)), {})
     assert reply == {
         "type": "observation_ack", "decisionId": "a-1", "status": "processed", "action": "none",
         "reason": "negative_reward",
@@ -153,13 +153,13 @@ def test_confidence_stays_in_unit_interval() -> None:
     probabilities = np.full(800, 1 / 800, np.float32) * np.float32(1.001)
     probabilities[:400] = 0
     probabilities[400] = 1
-    reply = DOMAIN.reply("a-1", decision(400, True, "positive_reward", 1.0, 1, probabilities))
+    reply = DOMAIN.reply("a-1", decision(400, True, "positive_reward", 1.0, 1, probabilities), {})
     SpawnDecision.model_validate(reply)
 
 
 def test_schema_covers_all_messages() -> None:
     schema = DOMAIN.schema()
-    assert {DOMAIN.observation_type, DOMAIN.report_type, "spawn_decision", "observation_ack", "error"} <= set(schema)
+    assert {DOMAIN.observation_type, *DOMAIN.report_types, "spawn_decision", "observation_ack", "error"} <= set(schema)
     observation = schema["observation_data"]
     assert set(observation["properties"]) == set(VALID)
     assert observation["properties"]["miningWorkers"]["maxItems"] == 255

@@ -3,6 +3,6 @@
 from typing import Final
 
 from townlet.decide.domain import Domain
-from townlet.decide.domains import bandit_ads, hive
+from townlet.decide.domains import bandit_ads, hive, rank
 
-DOMAINS: Final[dict[str, Domain]] = {domain.name: domain for domain in (hive.DOMAIN, bandit_ads.DOMAIN)}
+DOMAINS: Final[dict[str, Domain]] = {domain.name: domain for domain in (hive.DOMAIN, bandit_ads.DOMAIN, rank.DOMAIN)}

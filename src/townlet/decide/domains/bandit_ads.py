@@ -133,7 +133,8 @@ class BanditAds(domain.LastTimes):
     """A domain whose outcomes arrive as reports, late or not at all."""
 
     name = "bandit-ads"
-    observation_type, report_type = "ad_request", "click_report"
+    observation_type = "ad_request"
+    report_types: tuple[str, ...] = ("click_report",)
     n_actions = n_targets = ADS
     state_column = "shown"
     columns: Mapping[str, ColumnSpec] = {
@@ -146,7 +147,9 @@ class BanditAds(domain.LastTimes):
     gate_settings: type[StrictModel] = AdsGateSettings
     policies: Mapping[str, domain.PolicySpec] = {
         "clicks": domain.PolicySpec(
-            "a small network over traits", lambda batch, *_: (batch["traits"].astype(np.float32),), ClickPolicy
+            "a small network over traits",
+            lambda batch, *_: (batch["traits"].astype(np.float32),),
+            lambda _: ClickPolicy(),
         )
     }
     baselines: Mapping[str, domain.Baseline] = {
@@ -186,7 +189,7 @@ class BanditAds(domain.LastTimes):
         result = GateResult(send, reason, has_budget, expected, np.stack((prior, freshness), -1))
         return result if actions is None else result.select(actions)
 
-    def reply(self, id: str, decision: domain.Decision) -> dict[str, Any]:
+    def reply(self, id: str, decision: domain.Decision, message: Mapping[str, Any]) -> dict[str, Any]:
         if not decision.send:
             return {"type": "no_ad", "decisionId": id, "reason": decision.reason}
         choice = {"ad": decision.action, "confidence": min(1.0, decision.confidence)}  # rounding may exceed 1

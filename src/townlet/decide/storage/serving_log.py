@@ -87,6 +87,10 @@ class ServingLog:
         self.fault, self.number = self.fault or fault, max(self.number, number)
         self._damaged, self._lines = self._path.exists(), None
 
+    def refresh(self) -> bool:
+        """False: no other process writes this file."""
+        return False
+
     def append(self, change: ServingChange) -> ServingChange:
         """Append a change, numbered. If the disk fails, it is kept in memory and the next append rewrites the file."""
         self.number += 1

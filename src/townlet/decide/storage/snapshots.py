@@ -25,7 +25,7 @@ from townlet.interfaces.state import State
 from townlet.runs import checkpoint
 
 SNAPSHOT_INTERVAL: Final = 20_000  # records
-SNAPSHOT_SCHEMA: Final = f"{SCHEMA}.3"  # fingerprint of the events in a snapshot, and version of its own layout
+SNAPSHOT_SCHEMA: Final = f"{SCHEMA}.4"  # fingerprint of the events in a snapshot, and version of its own layout
 
 
 class Snapshot(NamedTuple):
@@ -86,6 +86,7 @@ def copy_state(service: ServiceState) -> StateCopy:
         "totals": totals,
         "inserted": service.inserted,
         "join": service.join.state(),
+        "inactive": np.array(sorted(service.inactive), np.int64),
         "buffer": service.buffer.state(),
         "held_out": service.held_out.state(),
     }
@@ -127,11 +128,12 @@ def restore(snapshot: Snapshot, service: ServiceState, trainer: Trainer) -> None
     service.totals = Totals(**state["totals"], reasons=dict(state["reasons"]))
     service.inserted = int(state["inserted"])
     service.join.restore(state["join"])
+    service.inactive = set(np.asarray(state["inactive"]).tolist())
     service.buffer.restore(state["buffer"])
     service.held_out.restore(state["held_out"])
     territories = state["territories"]
     names, last_decisions = _decode_json(territories["names"]), _decode_decisions(territories["last"])
-    states = _split_observations(territories["states"], len(names), service.domain.initial_territory_state())
+    states = _split_observations(territories.get("states"), len(names), service.domain.initial_territory_state())
     earlier = territories["earlier"]
     times, replies = np.asarray(earlier["times"]).tolist(), bytes(np.asarray(earlier["replies"]))
     answers = zip(times, replies.split(b"\n") if times else (), strict=True)  # no replies would be split into one

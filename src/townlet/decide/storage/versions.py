@@ -1,7 +1,7 @@
 """Versions of the network: storage, promotion, rollback, pinning, and gate-only mode.
 
-Each version is a checkpoint named by its number. Beside them, `serving.jsonl` has one line for every change of the
-serving version, with the complete state after it. If that file cannot be trusted, only the gate decides.
+Beside the versions, a history has one entry for every change of the serving version, with the complete state after it.
+If the history cannot be trusted, only the gate decides.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass
 from hashlib import sha256
-from pathlib import Path
 from typing import Any, Final
 
 import torch
@@ -22,11 +21,11 @@ from torch import Tensor, nn
 
 from townlet.agents.agent import no_interrupt
 from townlet.decide.estimate import Estimate
-from townlet.decide.storage.serving_log import SERVING_LOG, ChangeKind, ServingChange, ServingLog, serving_summary
+from townlet.decide.storage.archive import VersionArchive
+from townlet.decide.storage.serving_log import SERVING_LOG, ChangeKind, ServingChange, serving_summary
 from townlet.errors import TownletError, did_you_mean
 from townlet.interfaces.state import State, get_part
 from townlet.nets.optimizers import restore_weights, weights
-from townlet.runs import checkpoint, disk
 
 MAX_REASON: Final = 500  # characters
 MAX_TRAIL: Final = 100  # earlier versions that a rollback can reach, as long as they are kept
@@ -59,17 +58,17 @@ def weights_digest(state: Mapping[str, Tensor]) -> str:
 
 
 class VersionStore:
-    """All versions in a folder, for its only writer.
+    """All versions of a service.
 
     `serving` is replaced by a single assignment. A reader reads it once and uses only that object, so it sees one
     consistent version without a lock, whatever is published in the meantime.
     """
 
     def __init__(
-        self, folder: Path, template: nn.Module, keep: int = 20, clock: Callable[[], float] = time.time,
+        self, archive: VersionArchive, template: nn.Module, keep: int = 20, clock: Callable[[], float] = time.time,
         synced_record: Callable[[], int] = lambda: 0, log_id: str = "",
     ) -> None:  # fmt: skip
-        self.folder, self._keep, self._clock = folder, max(keep, 1), clock
+        self._archive, self._keep, self._clock = archive, max(keep, 1), clock
         self._log_id = log_id  # the log that versions must belong to; empty: any log
         self._template = template  # copied for each version, since drawing initial weights is slow
         self.lock = threading.RLock()  # for writers; readers need none
@@ -79,11 +78,8 @@ class VersionStore:
         self.serving: NetworkVersion | None = None  # None until one is promoted
         self._synced_record = synced_record  # returns the last synced record of the log
         self.on_change: Callable[[ServingChange], object] = lambda change: None  # called after changes that took effect
-        with disk.os_errors(f"cannot open the versions in {folder}"):
-            disk.make_folder(folder)
-            checkpoint.remove_leftovers(folder)
-        self._log = ServingLog(folder / SERVING_LOG)
-        self._newest = max((0, *self._numbers(), *(change.version for change in self._log.changes)))
+        self._log = archive.history
+        self._newest = max((0, *archive.numbers(), *(change.version for change in self._log.changes)))
         self._reopen()
 
     @property
@@ -124,6 +120,18 @@ class VersionStore:
             what = f"{SERVING_LOG} and {source} disagree about gate-only mode at change {number}"
             self._log.distrust(what, number)
 
+    def refresh(self) -> None:
+        """Adopt the versions and changes that other processes have stored."""
+        with self.lock:
+            changed, stored = self._log.refresh(), set(self._archive.numbers())
+            known = {version: info for version, info in self._info.items() if version in stored}
+            new = sorted(stored - self._info.keys() - self.damaged.keys())
+            self._info = known | {version: self._archive.verify(version) for version in new}
+            self._newest = max([self._newest, *stored])
+            serving = self._log.last.serving
+            if changed and serving is not None and (self.serving is None or self.serving.version != serving):
+                self.serving = self._load(serving)
+
     @property
     def previous(self) -> NetworkVersion | None:
         """The version that served before the current one, if it is still kept."""
@@ -146,7 +154,7 @@ class VersionStore:
 
     def list_versions(self) -> list[int]:
         """The versions that are kept and not known to be damaged, oldest first."""
-        return [version for version in self._numbers() if version not in self.damaged]
+        return [version for version in self._archive.numbers() if version not in self.damaged]
 
     def publish(
         self, step: int, network_state: Mapping[str, Tensor], trainer_state: State, info: Mapping[str, Any],
@@ -159,7 +167,7 @@ class VersionStore:
         """
         with self.lock:
             # A version whose publication failed may still be on disk: its number is not reused.
-            version, network = max([self._newest, *self._numbers()]) + 1, self._build(network_state)
+            version, network = max([self._newest, *self._archive.numbers()]) + 1, self._build(network_state)
             check_interrupt()
             origin = parent if parent is not None else self._newest or None
             copied_weights = weights(network)
@@ -167,8 +175,8 @@ class VersionStore:
             manifest = {"version": version, "parent": origin, "step": step, "digest": digest, "time": self._clock()}
             state = {"network": copied_weights, "trainer": trainer_state}
             check_interrupt()
-            written = checkpoint.save(self.folder, checkpoint.folder_name(version), state, {**info, **manifest})
-            self._newest, self._info = version, {**self._info, version: written.info}
+            written = self._archive.save(version, state, {**info, **manifest})
+            self._newest, self._info = version, {**self._info, version: written}
             published = self._cache[version] = NetworkVersion(version, step, digest, network, origin)
             check_interrupt()
             self._prune()
@@ -176,21 +184,21 @@ class VersionStore:
 
     def open(self, version: int) -> tuple[dict[str, Tensor], State, dict[str, Any]]:
         """The weights, the trainer's state and the manifest info of a version; every byte is checked."""
-        path = self.folder / checkpoint.folder_name(version)
-        if not path.is_dir():
-            known = [str(number) for number in self.list_versions()]
-            raise TownletError(f"there is no version {version}", did_you_mean(str(version), known), path)
-        state, info = checkpoint.load(path)
+        if version not in (stored := self._archive.numbers()):
+            known = [str(number) for number in stored if number not in self.damaged]
+            where = self._archive.where(version)
+            raise TownletError(f"there is no version {version}", did_you_mean(str(version), known), where)
+        state, info = self._archive.load(version)
         self._require_own(version, info)
         network, trainer = get_part(state, "network", "version"), get_part(state, "trainer", "version")
         if weights_digest(network) != info.get("digest"):
             what = f"the weights of version {version} are not those that were published"
-            raise TownletError(what, "use another version", path)
+            raise TownletError(what, "use another version", self._archive.where(version))
         return network, trainer, info
 
     def _require_own(self, version: int, info: Mapping[str, Any]) -> None:
         """Refuse a version that was renamed or copied from another service, although its checksums match."""
-        where = self.folder / checkpoint.folder_name(version)
+        where = self._archive.where(version)
         if (own := info.get("version")) != version:
             raise TownletError(f"this is version {str(own)[:20]} under the name of {version}", "rename it back", where)
         if self._log_id and info.get("log", self._log_id) != self._log_id:
@@ -292,9 +300,9 @@ class VersionStore:
 
     def _reopen(self) -> None:
         """Find damaged versions, and serve the version that served last; if damaged, the nearest one before it."""
-        for version in self._numbers():
+        for version in self._archive.numbers():
             try:
-                info = checkpoint.verify(self.folder / checkpoint.folder_name(version)).info
+                info = self._archive.verify(version)
                 self._require_own(version, info)
                 self._info[version] = info
             except TownletError as error:
@@ -324,7 +332,7 @@ class VersionStore:
             try:
                 state, _, info = self.open(version)
             except TownletError as error:
-                if version in self._numbers():
+                if version in self._archive.numbers():
                     self.damaged = {version: error, **self.damaged}
             else:
                 yield self._add_to_cache(version, state, info)
@@ -346,9 +354,6 @@ class VersionStore:
         restore_weights(network, dict(state))
         return network.eval().requires_grad_(False)
 
-    def _numbers(self) -> list[int]:
-        return [checkpoint.step_and_serial(path)[0] for path in checkpoint.paths(self.folder)]
-
     def _prune(self) -> None:
         """Remove all but the serving version, the one before it, the pinned one and the newest few."""
         last = self._log.last
@@ -359,4 +364,4 @@ class VersionStore:
         removed = [version for version in self.list_versions()[: -self._keep] if version not in needed]
         self._info = {version: info for version, info in self._info.items() if version not in removed}
         with suppress(TownletError):  # retried at the next pruning; the next publication reports a failing disk
-            checkpoint.remove(self.folder, [checkpoint.folder_name(version) for version in removed])
+            self._archive.remove(removed)

@@ -32,11 +32,12 @@ export class RewardPanel {
   show({ decisions, curves, service, buffer }) {
     this.compare(decisions);
     this.curve.show(curves, service.now);
-    this.legend.hidden = this.curve.box.hidden;
-    this.scatter.show(decisions.expected_and_actual);
+    const estimated = decisions.mean_expected !== null;
+    this.legend.hidden = this.curve.box.hidden || !estimated;
+    this.scatter.show(estimated ? decisions.expected_and_actual : []);
     const { mean_actual: actual, mean_expected: expected } = decisions;
-    setText(this.ever, actual === null || expected === null ? 'No outcomes yet.'
-      : `Mean over all ${formatCount(buffer.completed)} outcomes: ${formatNumber(actual)} actual, ${formatNumber(expected)} expected.`);
+    setText(this.ever, actual === null ? 'No outcomes yet.'
+      : `Mean over all ${formatCount(buffer.completed)} outcomes: ${formatNumber(actual)} actual${expected === null ? '' : `, ${formatNumber(expected)} expected`}.`);
   }
 
   /** Compare the first outcomes with the latest. @param {Stats['decisions']} decisions */

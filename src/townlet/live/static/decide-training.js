@@ -73,6 +73,7 @@ export class GatePanel {
 
   /** @param {Stats} stats */
   show({ gate, training, curves, service }) {
+    byId('gate').hidden = !Object.keys(gate.components).length; // this gate has nothing to estimate
     setText(byId('gate-note'), `settings hash ${gate.hash}`);
     this.tiles.show({
       passes: formatOptionalPercent(gate.pass_rate), ever: formatOptionalPercent(gate.pass_rate_lifetime), agrees: formatOptionalPercent(training.agreement), agreed: formatOptionalPercent(training.agreement_lifetime),

@@ -15,6 +15,8 @@
  *   completed: number}} Experience
  * @typedef {{pass_rate: number | null, pass_rate_lifetime: number | null, reasons: Record<string, number>,
  *   components: Record<string, number>, hash: string}} Gate
+ * @typedef {{reference: string, gain: Estimate | null, parts: Record<string, number>}} Evidence `reference`: the policy
+ *   that the serving version is compared with; empty: none
  *
  * @typedef {{number: number, territory: string, action: number, send: boolean, reason: string, confidence: number,
  *   expected: number | null, actual: number | null, version: number, at: number}} Decision
@@ -36,7 +38,7 @@
  * @typedef {{names: string[], rows: (number | null)[][]}} Curves the last ten minutes; the first column is `at`
  *
  * @typedef {{type: 'stats', alarms: Alarm[], service: Service, training: Training, buffer: Experience, gate: Gate,
- *   decisions: Decisions, versions: Versions, curves: Curves}} Stats
+ *   evidence: Evidence, decisions: Decisions, versions: Versions, curves: Curves}} Stats
  * @typedef {{show: (stats: Stats) => void, redraw?: () => void}} Panel
  */
 export {};

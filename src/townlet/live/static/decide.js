@@ -3,6 +3,7 @@
 import { Connection, request } from './api.js';
 import { ActionsPanel } from './decide-actions.js';
 import { ControlPanel } from './decide-control.js';
+import { EvidencePanel } from './decide-evidence.js';
 import { BufferPanel, GatePanel, TrainingPanel } from './decide-training.js';
 import { ServiceStatus } from './decide-status.js';
 import { RecentPanel, VersionsPanel } from './decide-history.js';
@@ -21,6 +22,7 @@ const TEXTS = {
   actions: ['Decisions', 'Decisions sent to games recently; those that the gate did not send are not counted. A trained policy prefers some actions; a collapsed one uses only one. Confidence is the probability of the most likely action (in hive: of the most likely chunk), so a wide spread of actions means low confidence.'],
   reward: ['Expected and actual reward', 'Actual reward is the measured outcome of a sent decision: a click, or the change between two observations of a territory. Expected reward is the estimate of the gate, a fixed heuristic that is not trained. The two have different scales and may differ permanently; only the actual one shows whether learning helps. The headline compares the mean of the first 500 outcomes with that of the last 500; differences within noise do not count. If only the expected curve rises, the policy optimizes the estimate of the gate and not the actual reward. Each dot is one outcome; those above the dashed line were better than expected.'],
   training: ['Training', 'The trainer samples a batch of decisions with outcomes, takes a gradient step, and saves a version; the newest version need not be the one that serves. Steps are counted over the lifetime of the service; evaluated versions are counted since its last start. Each experience is used a limited number of times, so training waits when no new outcomes arrive. Entropy measures how random the policy is: 1 is uniform, 0 deterministic; a fall toward 0 is a collapse.'],
+  evidence: ['Evidence', 'What recent decisions earned, compared with what a policy that does not learn would have earned. It is estimated from the decisions in which both agree (SNIPS, with a 95% confidence interval). Influence is the mean change of an action\'s predicted reward, relative to the other actions, if a namespace is ignored in recent observations. Namespaces of actions begin with “action.”.'],
   gate: ['Gate', 'A fixed heuristic that is not trained. It estimates the reward of each decision from the components below and sends or withholds the action, however confident the network is. Agreement compares past decisions with the gate as configured now: with unchanged settings it is 100%.'],
   buffer: ['Experience', 'Every decision has one of four states: joined with its outcome, pending, expired without an outcome, or not executed. By default, the policy learns from joined decisions and from those that the game reported as failed. About a tenth of all decisions are held out and never trained on; the newest of these are used to evaluate new versions.'],
   versions: ['Versions', 'Before a version serves, it is compared with the serving one on held-out decisions. The dot is the estimated gain in reward per decision, the line is its confidence interval, and the tick in the middle marks zero. A version is promoted, held until more data is available, or refused, with the reason given.'],
@@ -29,7 +31,7 @@ const TEXTS = {
 
 const serviceStatus = new ServiceStatus(() => connection.reconnectNow());
 /** @type {Panel[]} */
-const panels = [new ControlPanel(), new ActionsPanel(), new RewardPanel(), new TrainingPanel(), new GatePanel(), new BufferPanel(), new VersionsPanel(), new RecentPanel()];
+const panels = [new ControlPanel(), new ActionsPanel(), new RewardPanel(), new TrainingPanel(), new EvidencePanel(), new GatePanel(), new BufferPanel(), new VersionsPanel(), new RecentPanel()];
 /** @type {Stats | null} */
 let latest = null;
 

@@ -54,7 +54,7 @@ class Hive(domain.LastTimes):
 
     name = "hive"
     observation_type = "observation_data"
-    report_type = "spawn_result"
+    report_types: tuple[str, ...] = ("spawn_result",)
     n_actions = ACTIONS
     state_column, n_targets = "spawned", CHUNKS
     columns: Mapping[str, ColumnSpec] = {

@@ -141,7 +141,7 @@ def chunk_probabilities(probabilities: NDArray[np.floating]) -> NDArray[np.float
     return summed
 
 
-def reply(id: str, decision: domain.Decision) -> dict[str, Any]:
+def reply(id: str, decision: domain.Decision, message: Mapping[str, Any]) -> dict[str, Any]:
     """A `spawn_decision`, or an `observation_ack` with a reason; dictionaries are faster to build than the models."""
     if not decision.send:
         ack = {"type": "observation_ack", "decisionId": id, "status": "processed", "action": "none"}

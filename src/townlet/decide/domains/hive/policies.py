@@ -144,12 +144,12 @@ POLICIES: Final[Mapping[str, PolicySpec]] = {
     "plain": PolicySpec(
         "chooses chunk and type independently; small and fast",
         lambda batch, *_: (summary_features(batch),),
-        FactoredPolicy,
+        lambda _: FactoredPolicy(),
         _factored_small_batch,
     ),
     "candidates": PolicySpec(
         "scores the actions that the gate would send",
         lambda batch, _, gated: (action_features(batch, gated), candidate_mask(gated).astype(np.float32)),
-        CandidatePolicy,
+        lambda _: CandidatePolicy(),
     ),
 }

@@ -1,0 +1,112 @@
+"""A connection to PostgreSQL that is reopened after a failure, and the migrations of its tables."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from importlib import resources
+from typing import Any, Final
+from urllib.parse import urlsplit, urlunsplit
+
+from townlet.decide.storage.protocol import StorageUnavailable
+from townlet.errors import TownletError
+
+try:
+    import psycopg
+    from psycopg import Connection
+except ImportError as error:  # pragma: no cover - tested in a process without the extra
+    raise TownletError("storage in PostgreSQL needs psycopg", "pip install 'townlet[postgres]'") from error
+
+CONNECT_SECONDS: Final = 5
+STATEMENT_SECONDS: Final = 30  # a longer statement counts as a failure
+IDLE_SECONDS: Final = 10  # a process that stops within a transaction loses it, and the locks that it holds
+# Dead peers are detected within about ten seconds.
+KEEPALIVES: Final = {"keepalives": 1, "keepalives_idle": 3, "keepalives_interval": 2, "keepalives_count": 3}
+MIGRATION_LOCK: Final = 0x746F776E6C6574  # "townlet"
+MIGRATION: Final = re.compile(r"(\d{3})_\w+\.sql")
+# What a failed or restarted server raises; everything else is an error of the program.
+FAILURES: Final = (psycopg.OperationalError, psycopg.InterfaceError, psycopg.errors.AdminShutdown)
+
+
+def without_password(url: str) -> str:
+    """The URL for messages."""
+    parts = urlsplit(url)
+    user, at, host = parts.netloc.rpartition("@")
+    return urlunsplit(parts._replace(netloc=f"{user.partition(':')[0]}{at}{host}", query=""))
+
+
+class Database:
+    """One connection, for one thread at a time."""
+
+    def __init__(self, url: str, purpose: str) -> None:
+        self.url, self._purpose = url, purpose
+        self._lock = threading.RLock()
+        self._connection: Connection[Any] | None = None
+
+    @contextmanager
+    def transaction(self) -> Iterator[Connection[Any]]:
+        """A transaction that is committed at the end of the block. Raises `StorageUnavailable` if the server fails."""
+        with self._lock:
+            try:
+                connection = self._open()
+                with connection.transaction():
+                    yield connection
+            except FAILURES as error:
+                self.close()
+                first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+                where = without_password(self.url)
+                raise StorageUnavailable(
+                    f"the database {where} cannot be reached: {first}", "check the server"
+                ) from error
+
+    def _open(self) -> Connection[Any]:
+        if self._connection is None or self._connection.closed:
+            options = (
+                f"-c statement_timeout={STATEMENT_SECONDS}s -c idle_in_transaction_session_timeout={IDLE_SECONDS}s"
+            )
+            self._connection = psycopg.connect(
+                self.url, autocommit=True, connect_timeout=CONNECT_SECONDS, options=options,
+                application_name=f"townlet {self._purpose}", **KEEPALIVES,  # type: ignore[arg-type]
+            )  # fmt: skip
+        return self._connection
+
+    def close(self) -> None:
+        """Close the connection; the next transaction opens another one."""
+        with self._lock:
+            connection, self._connection = self._connection, None
+            if connection is not None:
+                with suppress(psycopg.Error):
+                    connection.close()
+
+
+def migrate(database: Database) -> None:
+    """Create or update the tables, under a lock; refuses tables of a later release."""
+    with database.transaction() as connection:
+        connection.execute("SELECT pg_advisory_xact_lock(%s)", [MIGRATION_LOCK])
+        connection.execute("CREATE TABLE IF NOT EXISTS migration (number integer PRIMARY KEY, name text NOT NULL)")
+        applied = [number for (number,) in connection.execute("SELECT number FROM migration ORDER BY number")]
+        known = {int(name[:3]): name for name in _migrations()}
+        if later := [number for number in applied if number not in known]:
+            what = (
+                f"the tables of {without_password(database.url)} were made by a later release (migration {max(later)})"
+            )
+            raise TownletError(what, "use that release of Townlet, or another database")
+        for number, name in sorted(known.items()):
+            if number not in applied:
+                connection.execute((resources.files(__package__) / name).read_bytes())
+                connection.execute("INSERT INTO migration VALUES (%s, %s)", [number, name])
+
+
+def _migrations() -> list[str]:
+    return [entry.name for entry in resources.files(__package__ or "").iterdir() if MIGRATION.fullmatch(entry.name)]
+
+
+def durability_problem(connection: Connection[Any]) -> str:
+    """Why a committed transaction could be lost, by the settings of the server; empty if it cannot be."""
+    for setting in ("fsync", "full_page_writes", "synchronous_commit"):
+        row = connection.execute("SELECT current_setting(%s)", [setting]).fetchone()
+        if row and row[0] == "off":
+            return f"{setting} is off: acknowledged decisions can be lost in a crash"
+    return ""

@@ -1,0 +1,341 @@
+"""The decision path in PostgreSQL: each batch is one transaction that holds the locks of its territories."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from hashlib import blake2b
+from queue import LifoQueue
+from typing import Any, Final, NamedTuple
+
+from psycopg import Connection
+from pydantic_core import from_json, to_json
+
+from townlet.decide import events
+from townlet.decide.domain import Domain, Observation, ObservationRow
+from townlet.decide.join import (
+    EXPIRED,
+    FAILED,
+    JOINED,
+    NONE,
+    WAITED,
+    DecisionCounts,
+    OutcomeStatus,
+    rejection,
+    report_digest,
+)
+from townlet.decide.settings import DecideSettings, settings_hash
+from townlet.decide.state import DecisionIds
+from townlet.decide.storage import StorageNotice
+from townlet.decide.storage.postgres.database import Database, durability_problem
+from townlet.decide.storage.postgres.processes import ProcessReports
+from townlet.decide.storage.postgres.rows import observation_format, territory_format
+from townlet.decide.storage.postgres.service_row import open_service
+from townlet.decide.storage.postgres.versions import VersionTable
+from townlet.decide.storage.protocol import ReportedDecision, StorageUnavailable, StoredReply, TerritoryUse
+from townlet.decide.storage.versions import VersionStore
+from townlet.errors import TownletError
+from townlet.rng import Streams
+
+CONNECTIONS: Final = 2  # batches that may be in progress at the same time: one computes while another one commits
+ANY_NUMBER: Final = 2**62
+
+INSERT_EVENTS: Final = "INSERT INTO event (body) SELECT unnest(%s::text[])"
+LOCK_TERRITORIES: Final = "SELECT pg_advisory_xact_lock(key) FROM (SELECT unnest(%s::bigint[]) AS key OFFSET 0) AS keys"
+READ_TERRITORIES: Final = "SELECT name, state, game_time, at, client FROM territory WHERE name = ANY(%s)"
+READ_PENDING: Final = """
+    SELECT number, territory, game_time, observation FROM decision
+    WHERE status = 0 AND territory = ANY(%s) ORDER BY game_time, number FOR UPDATE"""
+NEW_NUMBERS: Final = "SELECT nextval('decision_number') FROM generate_series(1, %s)"
+JOIN_DECISIONS: Final = f"UPDATE decision SET status = {JOINED}, observation = NULL WHERE number = ANY(%s)"
+INSERT_DECISIONS: Final = """
+    INSERT INTO decision (number, territory, game_time, at, client, action, status, reply, inactive, observation)
+    SELECT * FROM unnest(%s::bigint[], %s::text[], %s::float8[], %s::float8[], %s::text[], %s::int[], %s::smallint[],
+                         %s::text[], %s::bool[], %s::bytea[])"""
+STORE_TERRITORIES: Final = """
+    INSERT INTO territory (name, state, game_time, at, client)
+    SELECT * FROM unnest(%s::text[], %s::bytea[], %s::float8[], %s::float8[], %s::text[])
+    ON CONFLICT (name) DO UPDATE SET (state, game_time, at, client) =
+        (excluded.state, excluded.game_time, excluded.at, excluded.client)"""
+READ_DECISION: Final = """
+    SELECT status, digest, client, at, territory, game_time, action, inactive, observation
+    FROM decision WHERE number = %s FOR UPDATE"""
+LAST_NUMBER: Final = "SELECT number FROM decision WHERE territory = %s ORDER BY game_time DESC LIMIT 1"
+COUNTS: Final = "SELECT status, count(*) FROM decision GROUP BY status"
+
+
+class StoredTerritory(NamedTuple):
+    """A territory as it was when the batch locked it."""
+
+    state: ObservationRow
+    use: TerritoryUse | None
+
+
+class PostgresStorage:
+    """The decision path of one process; its state is in the database."""
+
+    concurrency = CONNECTIONS
+
+    def __init__(
+        self, url: str, domain: Domain, settings: DecideSettings, clock: Callable[[], float], role: str = "all"
+    ) -> None:
+        self.url, self.domain, self.settings, self.clock = url, domain, settings, clock
+        self.gate_hash = settings_hash(settings.gate)
+        self.observations, self.territories = observation_format(domain), territory_format(domain)
+        self._control = Database(url, "control")
+        try:
+            key = open_service(self._control, domain, settings, clock())
+        except TownletError:
+            self._control.close()
+            raise
+        self.ids = DecisionIds()
+        self.ids.add_start(1, key)
+        self._connections: LifoQueue[Database] = LifoQueue()
+        for _ in range(CONNECTIONS):
+            self._connections.put(Database(url, "decisions"))
+        template = domain.policies[settings.policy].build(Streams(0).torch("empty"), settings.options)
+        self.versions = VersionStore(VersionTable(self._control), template, settings.versions)
+        self.process = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(2)}"
+        self.reports = ProcessReports(url, self.process, role, self.versions)
+        self.rejected = dict.fromkeys(OutcomeStatus, 0)
+        self._rejected_lock = threading.Lock()
+        self._problem: str | None = None
+        with self._control.transaction() as connection:
+            unsafe = durability_problem(connection)
+        self.notices = (
+            [StorageNotice("durability", f"The database may lose data: {unsafe}.", "Turn the setting on.")]
+            if unsafe
+            else []
+        )
+
+    @property
+    def problem(self) -> str | None:
+        """Why the database could not be used the last time."""
+        return self._problem
+
+    @property
+    def decision_stream(self) -> str:
+        """Another one for each thread of each process."""
+        return secrets.token_hex(8)
+
+    @property
+    def durable(self) -> int:
+        """Every record is durable when the batch that wrote it ends."""
+        return 0
+
+    def on_durable(self, callback: Callable[[int], object]) -> None:
+        """Never needed: no reply waits for a record."""
+
+    @contextmanager
+    def _transaction(self) -> Iterator[Connection[Any]]:
+        database = self._connections.get()
+        try:
+            with database.transaction() as connection:
+                yield connection
+            self._problem = None
+        except StorageUnavailable as error:
+            self._problem = error.diagnostics[0].what
+            raise
+        finally:
+            self._connections.put(database)
+
+    @contextmanager
+    def batch(self, territories: Iterable[str]) -> Iterator[PostgresBatch]:
+        """Lock these territories until the end of the block, in a fixed order."""
+        with self._transaction() as connection:
+            yield PostgresBatch(self, connection, sorted(set(territories)))
+
+    @contextmanager
+    def report(self, id: str, by_territory: bool = False) -> Iterator[ReportedDecision | None]:
+        """Lock the decision with this id, or the last one of the territory with this name; and its territory."""
+        number = None if by_territory else self.ids.resolve(id, ANY_NUMBER)
+        if number is None and not by_territory:
+            yield None
+            return
+        with self._transaction() as connection:
+            if by_territory:
+                connection.execute(LOCK_TERRITORIES, [[lock_key(id)]])
+                found = connection.execute(LAST_NUMBER, [id]).fetchone()
+                number = found[0] if found else None
+            else:
+                found = connection.execute("SELECT territory FROM decision WHERE number = %s", [number]).fetchone()
+                if found is not None:
+                    connection.execute(LOCK_TERRITORIES, [[lock_key(found[0])]])
+            yield None if found is None or number is None else PostgresReport(self, connection, number)
+
+    def unlogged_id(self) -> str:
+        raise TownletError("every decision in a database is stored")
+
+    def is_unlogged(self, id: str) -> bool:
+        return False
+
+    def count_rejected(self, status: OutcomeStatus) -> None:
+        with self._rejected_lock:
+            self.rejected[status] += 1
+
+    def processes(self) -> list[dict[str, Any]]:
+        """The last report of every process."""
+        return self.reports.processes
+
+    def learner_report(self) -> tuple[dict[str, Any], float | None]:
+        """The last statistics of the learner, and their age."""
+        return self.reports.learner, self.reports.learner_age
+
+    def counts(self) -> DecisionCounts:
+        """All decisions by status, and the reports that this process rejected."""
+        with self._control.transaction() as connection:
+            found: dict[int, int] = dict(connection.execute(COUNTS).fetchall())
+        return DecisionCounts(
+            sum(found.values()), found.get(JOINED, 0), found.get(EXPIRED, 0), found.get(NONE, 0), found.get(WAITED, 0),
+            found.get(FAILED, 0), self.rejected[OutcomeStatus.DUPLICATE], self.rejected[OutcomeStatus.LATE],
+            self.rejected[OutcomeStatus.UNKNOWN], self.rejected[OutcomeStatus.CONTRADICTING],
+        )  # fmt: skip
+
+    def maintain(self) -> None:
+        """Nothing to do: the learner expires decisions and evicts territories."""
+
+    def close(self) -> None:
+        """Close all connections."""
+        self.reports.stop()
+        while not self._connections.empty():
+            self._connections.get().close()
+        self._control.close()
+
+
+class PostgresBatch:
+    """Territories that are locked until the transaction ends."""
+
+    def __init__(self, storage: PostgresStorage, connection: Connection[Any], names: Sequence[str]) -> None:
+        self._storage, self._connection, domain = storage, connection, storage.domain
+        with connection.pipeline():
+            connection.execute(LOCK_TERRITORIES, [sorted(map(lock_key, names))])
+            read = connection.execute(READ_TERRITORIES, [names], binary=True)
+            observed = domain.reward_from_next is not None
+            pending = connection.execute(READ_PENDING, [names], binary=True) if observed else None
+            numbers = connection.execute(NEW_NUMBERS, [len(names)])
+            self._numbers = iter([number for (number,) in numbers.fetchall()])
+            self._territories = {
+                name: StoredTerritory(storage.territories.decode(state), TerritoryUse(game_time, at, client))
+                for name, state, game_time, at, client in read.fetchall()
+            }
+            self._pending = pending.fetchall() if pending else []
+        self._events: list[events.Event] = []
+        self._decisions: list[tuple[events.DecisionMade, bool, bytes | None]] = []  # whether deferred, and the row
+        self._states: dict[str, ObservationRow] = {}  # new states of territories
+
+    def last_use(self, territory: str) -> TerritoryUse | None:
+        stored = self._territories.get(territory)
+        return stored.use if stored else None
+
+    def reply_at(self, territory: str, time: float) -> StoredReply | None:
+        sql = "SELECT reply FROM decision WHERE territory = %s AND game_time = %s"
+        row = self._connection.execute(sql, [territory, time]).fetchone()
+        return StoredReply(from_json(row[0]), 0) if row else None
+
+    def state(self, territory: str) -> ObservationRow:
+        stored = self._territories.get(territory)
+        return stored.state if stored else self._storage.domain.initial_territory_state()
+
+    def pending_before(self, territory: str, time: float) -> list[tuple[int, ObservationRow]]:
+        return [
+            (number, self._storage.observations.decode(row))
+            for number, name, game_time, row in self._pending
+            if name == territory and game_time < time
+        ]
+
+    def new_id(self) -> tuple[int, str]:
+        number = next(self._numbers)
+        return number, self._storage.ids.create(number)
+
+    def write(self, event: events.Event, observation: Observation | None = None) -> int:
+        self._events.append(event)
+        if isinstance(event, events.DecisionMade) and observation is not None:
+            encoded = self._storage.observations.encode(observation.row) if event.send else None
+            self._decisions.append((event, observation.deferred, encoded))
+            state = self.state(event.territory)
+            if event.send:
+                state = self._storage.domain.territory_state_after(state, event.action, event.game_time)
+            self._states[event.territory] = state
+        return 0
+
+    @contextmanager
+    def commit(self) -> Iterator[None]:
+        """The transaction commits at the end of the batch; everything is sent to the server here."""
+        yield
+        made = [event for event, _, _ in self._decisions]
+        joined = [event.number for event in self._events if isinstance(event, events.OutcomeRecorded)]
+        states = [self._storage.territories.encode(self._states[event.territory]) for event in made]
+        with self._connection.pipeline():
+            self._connection.execute(INSERT_EVENTS, [[events.encode(event).decode() for event in self._events]])
+            if joined:
+                self._connection.execute(JOIN_DECISIONS, [joined])
+            if made:
+                fields = ((e.number, e.territory, e.game_time, e.at, e.client, e.action) for e in made)
+                number, territory, game_time, at, client, action = map(list, zip(*fields, strict=True))
+                status = [NONE if event.send else WAITED for event in made]
+                replies = [to_json(event.reply).decode() for event in made]
+                rows = [row for _, _, row in self._decisions]
+                inactive = [deferred and event.send for event, deferred, _ in self._decisions]
+                values = [number, territory, game_time, at, client, action, status, replies, inactive, rows]
+                self._connection.execute(INSERT_DECISIONS, values)
+                self._connection.execute(STORE_TERRITORIES, [territory, states, game_time, at, client])
+
+
+class PostgresReport:
+    """A decision whose row and territory are locked until the transaction ends."""
+
+    def __init__(self, storage: PostgresStorage, connection: Connection[Any], number: int) -> None:
+        self._storage, self._connection, self._number = storage, connection, number
+        row = connection.execute(READ_DECISION, [number], binary=True).fetchone()
+        assert row is not None, "its row was read in this transaction"
+        self.status, self._digest, self.client, self.at = row[:4]
+        self._territory, self._game_time, self._action, inactive, self._row = row[4:]
+        self.pending = self.status == NONE
+        self.inactive = self.pending and inactive
+
+    def join(self, value: float, how: str) -> int:
+        failed = how == "failed"
+        status, digest = FAILED if failed else JOINED, report_digest(value, failed)
+        outcome = events.encode(events.OutcomeRecorded(self._number, value, how)).decode()
+        with self._connection.pipeline():
+            sql = "UPDATE decision SET status = %s, digest = %s, observation = NULL WHERE number = %s"
+            self._connection.execute(sql, [status, digest, self._number])
+            self._connection.execute("INSERT INTO event (body) VALUES (%s)", [outcome])
+        if failed:
+            self._undo_in_territory()
+        return 0
+
+    def activate(self) -> int:
+        activated = events.encode(events.DecisionActivated(self._number)).decode()
+        with self._connection.pipeline():
+            self._connection.execute("UPDATE decision SET inactive = false WHERE number = %s", [self._number])
+            self._connection.execute("INSERT INTO event (body) VALUES (%s)", [activated])
+        return 0
+
+    def _undo_in_territory(self) -> None:
+        """The state of the territory as if the action had not been sent."""
+        storage = self._storage
+        sql = "SELECT state FROM territory WHERE name = %s"
+        if (row := self._connection.execute(sql, [self._territory], binary=True).fetchone()) is None:
+            return
+        state, before = storage.territories.decode(row[0]), storage.observations.decode(self._row)
+        restored = storage.domain.territory_state_after_failure(state, before, self._action, self._game_time)
+        update = "UPDATE territory SET state = %s WHERE name = %s"
+        self._connection.execute(update, [storage.territories.encode(restored), self._territory])
+
+    def reject(self, digest: int) -> tuple[OutcomeStatus, int]:
+        status = rejection(self.status, self._digest, digest)
+        self._storage.count_rejected(status)
+        return status, 0
+
+    def contradict(self) -> None:
+        self._storage.count_rejected(OutcomeStatus.CONTRADICTING)
+
+
+def lock_key(territory: str) -> int:
+    """The advisory lock of a territory; territories that share one merely wait for each other."""
+    return int.from_bytes(blake2b(territory.encode(), digest_size=8).digest(), "big", signed=True)

@@ -1,0 +1,89 @@
+"""The events in their order, from the table to which all processes append.
+
+Events of deciders are ordered by transaction and id. They are read only up to the oldest transaction in progress, so
+that no event can appear later before one that has been read. An event of the learner follows the last event that the
+learner had applied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
+
+from psycopg import Connection
+
+from townlet.decide.events import Event, decode
+from townlet.decide.storage.postgres.database import Database
+
+CHUNK: Final = 1000  # events per round trip
+
+COMPLETE: Final = "transaction < pg_snapshot_xmin(pg_current_snapshot())::text::bigint"
+READ_ALL: Final = f"""
+    SELECT coalesce(after_transaction, transaction), coalesce(after_id, id), body FROM event
+    WHERE (after_id IS NOT NULL OR {COMPLETE})
+      AND (coalesce(after_transaction, transaction), coalesce(after_id, id)) >= (%s, %s)
+    ORDER BY 1, 2, after_id IS NOT NULL, id"""
+READ_TAIL: Final = f"""
+    SELECT transaction, id, body FROM event
+    WHERE after_id IS NULL AND (transaction, id) > (%s, %s) AND {COMPLETE}
+    ORDER BY transaction, id LIMIT {CHUNK}"""
+
+
+class Position(NamedTuple):
+    """The place of an event of a decider."""
+
+    transaction: int = 0
+    id: int = 0
+
+
+class EventTable:
+    """The events of a service, in a database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self.position = Position()  # of the last event of a decider that was read
+        self.same = 0  # events that were read and have this position: that one, and those of the learner after it
+        self.record = 0  # events that were read
+
+    def events(self, after: int = 0) -> Iterator[Event]:
+        """All events after a record of which there is a snapshot, or all events."""
+        with self._database.transaction() as connection:
+            connection.execute("SET LOCAL statement_timeout = 0")  # the first rows come after all were sorted
+            start, skipped = _place(connection, after)
+            self.position, self.same, self.record = Position(), 0, after - skipped
+            with connection.cursor("events") as cursor:
+                cursor.itersize = CHUNK
+                for transaction, id, body in cursor.execute(READ_ALL, start):
+                    self._count(Position(transaction, id))
+                    if self.record > after:
+                        yield decode(body.encode())
+
+    def tail(self) -> Iterator[Event]:
+        """The events of deciders after the last one that was read."""
+        while True:
+            with self._database.transaction() as connection:
+                rows = connection.execute(READ_TAIL, self.position).fetchall()
+            for transaction, id, body in rows:
+                self._count(Position(transaction, id))
+                yield decode(body.encode())
+            if len(rows) < CHUNK:
+                return
+
+    def _count(self, position: Position) -> None:
+        self.same = self.same + 1 if position == self.position else 1
+        self.position = position
+        self.record += 1
+
+    def count_own(self) -> None:
+        """Count an event that the learner has written after the last one that was read."""
+        self._count(self.position)
+
+
+def _place(connection: Connection[Any], record: int) -> tuple[Position, int]:
+    """Where reading begins, and how many events from there on are not after the record."""
+    if not record:
+        return Position(), 0
+    row = connection.execute("SELECT transaction, id, same FROM snapshot WHERE record = %s", [record]).fetchone()
+    if row is None:
+        raise ValueError(f"there is no snapshot of record {record}")
+    return Position(row[0], row[1]), row[2]

@@ -1,0 +1,166 @@
+"""The learner of a service in PostgreSQL: applies the events of all deciders, trains, and publishes versions."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import Any, Final
+
+from townlet.decide import events
+from townlet.decide.domain import Domain, Observation
+from townlet.decide.join import EXPIRED
+from townlet.decide.recovery import recover
+from townlet.decide.settings import DecideSettings, settings_hash
+from townlet.decide.state import ServiceState
+from townlet.decide.storage import snapshots
+from townlet.decide.storage.postgres.database import Database
+from townlet.decide.storage.postgres.decisions import LOCK_TERRITORIES, lock_key
+from townlet.decide.storage.postgres.event_table import EventTable
+from townlet.decide.storage.postgres.versions import VersionTable, require_epoch
+from townlet.decide.storage.protocol import StorageUnavailable
+from townlet.decide.storage.snapshots import SNAPSHOT_SCHEMA, Snapshot
+from townlet.decide.storage.versions import VersionStore
+from townlet.decide.territories import max_pending
+from townlet.decide.trainer import Trainer
+from townlet.errors import TownletError
+from townlet.rng import Streams
+from townlet.runs.packing import pack, unpack
+
+MAX_EXPIRED: Final = 10_000  # decisions in one event
+KEPT_SNAPSHOTS: Final = 2
+
+EXPIRE: Final = f"""
+    UPDATE decision SET status = {EXPIRED}, observation = NULL WHERE number IN (
+        SELECT number FROM decision WHERE status = 0 AND (at < %s OR number = ANY(%s))
+        ORDER BY at LIMIT {MAX_EXPIRED} FOR UPDATE SKIP LOCKED)
+    RETURNING number"""
+REMOVE_SNAPSHOTS: Final = f"""
+    DELETE FROM snapshot
+    WHERE record NOT IN (SELECT record FROM snapshot ORDER BY record DESC LIMIT {KEPT_SNAPSHOTS})"""
+OLDEST_PENDING: Final = "SELECT number FROM decision WHERE status = 0 ORDER BY at OFFSET %s"
+
+
+class PostgresLearner:
+    """The state, trainer and versions of the leading learner; every write carries the epoch of its leadership."""
+
+    def __init__(
+        self, url: str, domain: Domain, settings: DecideSettings, clock: Callable[[], float], epoch: int
+    ) -> None:
+        self.domain, self.settings, self.clock, self.epoch = domain, settings, clock, epoch
+        self.gate_hash = settings_hash(settings.gate)
+        self.lock = threading.RLock()
+        self._database = Database(url, "learner")
+        self._problem: str | None = None
+        self.broken = False  # whether a write failed, so that state and trainer may differ from the stored events
+        self.state = ServiceState(domain, settings)
+        self._table = EventTable(self._database)
+        with self._database.transaction() as connection:
+            require_epoch(connection, epoch)
+            (log_id,) = connection.execute("SELECT id FROM service").fetchone() or ("",)
+        self._log_id = str(log_id)
+        first = next(self._table.events())
+        assert isinstance(first, events.ServiceStarted)
+        self.state.configure(first)
+        self.trainer = Trainer(domain, self.state)
+        template = domain.policies[settings.policy].build(Streams(0).torch("empty"), settings.options)
+        archive = VersionTable(self._database, epoch)
+        self.versions = VersionStore(archive, template, settings.versions, log_id=self._log_id)
+        recover(self._table, self._newest_snapshot(), self.state, self.trainer, self.versions)
+
+    def _newest_snapshot(self) -> Snapshot | None:
+        with self._database.transaction() as connection:
+            sql = "SELECT record, info, state FROM snapshot ORDER BY record DESC"
+            rows = connection.execute(sql, binary=True).fetchall()
+        for record, info, state in rows:
+            if json.loads(info).get("schema") == SNAPSHOT_SCHEMA:
+                with suppress(TownletError):  # if it is damaged, an older one or all events are used
+                    return Snapshot(record, unpack(state, f"the snapshot of record {record}"))
+        return None
+
+    @property
+    def problem(self) -> str | None:
+        """Why nothing can be learned at the moment."""
+        return "the learner starts again from the stored events" if self.broken else self._problem
+
+    @property
+    def record(self) -> int:
+        """The last event that was applied."""
+        return self._table.record
+
+    def catch_up(self) -> None:
+        """Apply the events that deciders have stored, expire decisions, and evict territories."""
+        self._apply_tail()
+        now, memory = self.clock(), self.settings.memory
+        with self._database.transaction() as connection:
+            require_epoch(connection, self.epoch)
+            surplus = connection.execute(OLDEST_PENDING, [max_pending(self.domain, memory)]).fetchall()
+            expired = connection.execute(EXPIRE, [now - memory.expire_after, [n for (n,) in surplus]]).fetchall()
+            if expired:
+                event = events.DecisionsExpired(now, sorted(number for (number,) in expired))
+                connection.execute("INSERT INTO event (body) VALUES (%s)", [events.encode(event).decode()])
+        if names := self.state.surplus_territories:
+            with self._database.transaction() as connection:
+                connection.execute(LOCK_TERRITORIES, [sorted(map(lock_key, names))])
+                require_epoch(connection, self.epoch)
+                connection.execute("DELETE FROM territory WHERE name = ANY(%s)", [names])
+                evicted = events.encode(events.TerritoriesEvicted(names)).decode()
+                connection.execute("INSERT INTO event (body) VALUES (%s)", [evicted])
+        self._apply_tail()
+
+    def _apply_tail(self) -> None:
+        try:
+            for event in self._table.tail():
+                with self.lock:
+                    self.state.apply(event)
+            self._problem = None
+        except StorageUnavailable as error:
+            self._problem = error.diagnostics[0].what
+            raise
+
+    def write(self, event: events.Event, observation: Observation | None = None) -> int:
+        """Store an event of the learner, and apply it."""
+        sql = "INSERT INTO event (after_transaction, after_id, body) VALUES (%s, %s, %s)"
+        try:
+            with self._database.transaction() as connection:
+                require_epoch(connection, self.epoch)
+                connection.execute(sql, [*self._table.position, events.encode(event).decode()])
+        except TownletError:
+            self.broken = True
+            raise
+        with self.lock:
+            self._table.count_own()
+            self.state.apply(event, observation)
+        return self._table.record
+
+    def recent_events(self, count: int) -> Iterable[events.Event]:
+        """The last events, oldest first."""
+        with self._database.transaction() as connection:
+            sql = "SELECT body FROM event ORDER BY transaction DESC, id DESC LIMIT %s"
+            rows = connection.execute(sql, [count]).fetchall()
+        return [events.decode(body.encode()) for (body,) in reversed(rows)]
+
+    def await_durable(self) -> int:
+        """Everything is durable; returns the last record."""
+        return self.record
+
+    def version_info(self) -> dict[str, Any]:
+        """The log to which a version belongs."""
+        return {"log": self._log_id}
+
+    def save_snapshot(self) -> None:
+        """Save a snapshot, so that the next leader starts fast. The trainer must be idle."""
+        with self.lock:
+            record, (transaction, id), same = self.record, self._table.position, self._table.same
+            copy, trainer = snapshots.copy_state(self.state), self.trainer.copy()
+        state = pack({"service": snapshots.serialize(copy), "trainer": trainer})
+        info = json.dumps({"log": self._log_id, "record": record, "schema": SNAPSHOT_SCHEMA})
+        with self._database.transaction() as connection:
+            require_epoch(connection, self.epoch)
+            sql = "INSERT INTO snapshot (record, transaction, id, same, info, state) VALUES (%s, %s, %s, %s, %s, %s)"
+            connection.execute(sql, [record, transaction, id, same, info, state])
+            connection.execute(REMOVE_SNAPSHOTS)
+
+    def close(self) -> None:
+        self._database.close()

@@ -1,0 +1,78 @@
+"""The processes of a service: each reports itself every second, adopts new versions, and reads what others report."""
+
+from __future__ import annotations
+
+import json
+import logging
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from townlet.decide.storage.postgres.database import Database
+from townlet.decide.storage.versions import VersionStore
+from townlet.errors import TownletError
+
+POLL_SECONDS: Final = 0.25  # between two checks for another serving version
+REPORT_SECONDS: Final = 1.0
+FORGET_SECONDS: Final = 60  # after which a process that reports nothing is no longer listed
+LEARNER: Final = "learner"  # id of the row with the report of the leading learner
+logger = logging.getLogger(__name__)
+
+REPORT: Final = """
+    INSERT INTO process (id, role, host, status) VALUES (%s, %s, %s, %s)
+    ON CONFLICT (id) DO UPDATE SET role = excluded.role, host = excluded.host, status = excluded.status, seen = now()"""
+READ: Final = "SELECT id, role, host, extract(epoch FROM now() - seen)::float8, status FROM process ORDER BY started"
+FORGET: Final = f"DELETE FROM process WHERE seen < now() - interval '{FORGET_SECONDS} seconds' AND id <> '{LEARNER}'"
+
+
+class ProcessReports:
+    """A thread that reports this process and reads the reports of all; nothing else waits for it."""
+
+    def __init__(self, url: str, id: str, role: str, versions: VersionStore) -> None:
+        self._database, self._versions, self.id, self.role = Database(url, "processes"), versions, id, role
+        self.status: Callable[[], Mapping[str, Any]] = dict  # what this process reports
+        self.learner_status: Callable[[], Mapping[str, Any] | None] = lambda: None  # the same as the leading learner
+        self.processes: list[dict[str, Any]] = []  # all processes, the oldest first
+        self.learner: dict[str, Any] = {}  # the last report of a leading learner
+        self.learner_age: float | None = None  # seconds since that report; None: there was none
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="processes", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        self._database.close()
+
+    def _run(self) -> None:
+        due = time.monotonic()
+        while not self._stop.wait(POLL_SECONDS):
+            try:
+                self._versions.refresh()
+                if time.monotonic() >= due:
+                    due = time.monotonic() + REPORT_SECONDS
+                    self._exchange()
+            except TownletError as error:  # the next poll tries again; the decision path reports its own problems
+                logger.debug("processes: %s", error)
+
+    def _exchange(self) -> None:
+        host = f"{socket.gethostname()}"
+        own, learner = json.dumps(self.status()), self.learner_status()
+        with self._database.transaction() as connection:
+            connection.execute(REPORT, [self.id, self.role, host, own])
+            if learner is not None:
+                connection.execute(REPORT, [LEARNER, "learn", host, json.dumps(learner)])
+            connection.execute(FORGET)
+            rows = connection.execute(READ).fetchall()
+        listed = []
+        for id, role, host, age, status in rows:
+            if id == LEARNER:
+                self.learner, self.learner_age = json.loads(status), age
+            else:
+                listed.append({"id": id, "role": role, "host": host, "seen_seconds_ago": age, **json.loads(status)})
+        self.processes = listed

@@ -1,0 +1,39 @@
+"""Observations as bytes: the arrays of all columns, one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+
+import numpy as np
+
+from townlet.decide.domain import ColumnSpec, Domain, ObservationRow
+
+
+class RowFormat:
+    """The columns of a row, in a fixed order."""
+
+    def __init__(self, columns: Mapping[str, ColumnSpec]) -> None:
+        self._columns = {name: (spec.shape, np.dtype(spec.dtype)) for name, spec in sorted(columns.items())}
+
+    def encode(self, row: ObservationRow) -> bytes:
+        return b"".join(np.asarray(row[name], dtype).tobytes() for name, (_, dtype) in self._columns.items())
+
+    def decode(self, data: bytes) -> ObservationRow:
+        row: ObservationRow = {}
+        offset = 0
+        for name, (shape, dtype) in self._columns.items():
+            count = prod(shape)
+            row[name] = np.frombuffer(data, dtype, count, offset).reshape(shape)
+            offset += count * dtype.itemsize
+        return row
+
+
+def observation_format(domain: Domain) -> RowFormat:
+    """All columns of an observation."""
+    return RowFormat(domain.columns)
+
+
+def territory_format(domain: Domain) -> RowFormat:
+    """The columns that a territory carries from one observation to the next."""
+    return RowFormat({name: ColumnSpec(a.shape, str(a.dtype)) for name, a in domain.initial_territory_state().items()})
