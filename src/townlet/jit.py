@@ -16,8 +16,8 @@ from typing import Any, Final
 # Numba's cache notices edits only in the file of a kernel itself, so its folder is named after a hash of all sources
 # that the kernels of the town inline. Other kernels call no functions of other files.
 TOWN_SOURCES: Final = (
-    "ops.py", "rules.py", "rewards.py", "reset.py", "observe.py", "step.py", "state.py", "world/schema.py",
-    "world/tables.py", "engines/numba_kernel.py", "engines/numba_lowering.py",
+    "ops.py", "rules.py", "rewards.py", "reset.py", "observe.py", "step.py", "state.py", "world/icons.py",
+    "world/schema.py", "world/tables.py", "engines/numba_kernel.py", "engines/numba_lowering.py",
 )  # fmt: skip
 
 

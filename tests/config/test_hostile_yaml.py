@@ -11,7 +11,7 @@ from time_limit import within
 from townlet.config.yaml import MAX_BYTES, MAX_DEPTH, MAX_DIAGNOSTICS, MAX_NODES, parse, read
 from townlet.errors import ConfigError
 
-SECONDS = 4.0
+SECONDS = 6.0
 SIZE = MAX_BYTES
 
 

@@ -374,7 +374,7 @@ def test_icon_is_drawn_and_seen_in_the_town(view: PageView) -> None:
     view.button("World").click()
     view.button("Clear").click()
     expect(place(view, "Bed").locator("svg.drawn-icon")).to_have_count(0)
-    assert "icon" not in yaml(view)
+    view.wait_until(lambda: "icon" not in yaml(view), why="the YAML still has the icon")
 
 
 # Names of places that do not fit their cells.
