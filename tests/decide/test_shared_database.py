@@ -183,6 +183,7 @@ def test_a_learner_that_was_paused_cannot_write(database: str, monkeypatch: pyte
         opened.close()
 
 
+@pytest.mark.long(minutes=1)
 def test_a_paused_learner_process_is_replaced(database: str, tmp_path: Path) -> None:
     with serving(database, tmp_path, ["decide", "learn", "learn"]) as processes:
         decider, learners = processes[0], processes[1:]
