@@ -39,7 +39,6 @@ class Batcher:
         self.service, self._settings = service, service.settings.overload
         self._loop = asyncio.get_running_loop()
         self._queues: OrderedDict[str, deque[QueuedMessage]] = OrderedDict()  # by client, the next in turn first
-        self._held: dict[str, deque[QueuedMessage]] = {}  # queues of clients that must wait for an answer in progress
         # Answers whose records are not on disk yet, with the time of arrival if the latency is measured.
         self._unsynced: deque[tuple[Answer, FutureReply, float | None]] = deque()
         self._count = self._bytes = 0  # number and size of queued observations
@@ -70,12 +69,14 @@ class Batcher:
         if self._count >= limits.waiting or self._bytes + size > limits.waiting_bytes:
             self._refuse([queued])
             return reply
-        held = self._held.get(client)
-        (self._queues.setdefault(client, deque()) if held is None else held).append(queued)
+        self._queue_of(client).append(queued)
         self._count += 1
         self._bytes += size
         self._schedule()  # after the other input of this iteration
         return reply
+
+    def _queue_of(self, client: str) -> deque[QueuedMessage]:
+        return self._queues.setdefault(client, deque())
 
     def close(self) -> None:
         """Nothing is in progress."""
@@ -176,6 +177,7 @@ class ThreadedBatcher(Batcher):
 
     def __init__(self, service: Service) -> None:
         super().__init__(service)
+        self._held: dict[str, deque[QueuedMessage]] = {}  # queues of clients that must wait for an answer in progress
         self._idle = service.storage.concurrency  # threads that are free
         self._threads = ThreadPoolExecutor(self._idle, "decisions")
 
@@ -183,6 +185,10 @@ class ThreadedBatcher(Batcher):
         """The future reply to a report, which waits for its turn like an observation."""
         future: FutureReply = self._loop.create_future()
         return self._enqueue(QueuedMessage(message, size, client, self._loop.time(), future, is_report=True))
+
+    def _queue_of(self, client: str) -> deque[QueuedMessage]:
+        held = self._held.get(client)
+        return super()._queue_of(client) if held is None else held
 
     def _process_batch(self) -> None:
         self._scheduled = False

@@ -139,21 +139,24 @@ def _comparison(options: Sequence[Option], kind: Kind) -> list[str]:
         f"If {it} {other.condition}, {it} would survive the next {HORIZON} steps in {other.chance:.0%} of {ROLLOUTS} "
         f"trials; with {its} own choice, in {own.chance:.0%}.",
     ]
+    # Of a choice without effect, the chance means little.
+    return found if other.note else [*found, _verdict(own, other, kind)]
+
+
+def _verdict(own: Option, other: Option, kind: Kind) -> str:
+    """Which of two choices is better, as far as the rollouts show."""
+    it, its = ("you", "your") if kind == "human" else ("it", "its")
     gap, lasting = other.chance - own.chance, other.steps - own.steps
-    errors = [option.chance * (1 - option.chance) / ROLLOUTS for option in options]
-    spreads = [option.spread**2 / ROLLOUTS for option in options]
-    if other.note:
-        pass  # the other choice has no effect, so its chance means little
-    elif gap > ERRORS * math.sqrt(sum(errors)):
-        found.append(f"So the other choice would have been better{REASONS[kind]}.")
-    elif -gap > ERRORS * math.sqrt(sum(errors)):
-        found.append(f"So {its} own choice is better.")
-    elif abs(lasting) > max(MIN_GAP, ERRORS * math.sqrt(sum(spreads))):
+    errors = [option.chance * (1 - option.chance) / ROLLOUTS for option in (own, other)]
+    spreads = [option.spread**2 / ROLLOUTS for option in (own, other)]
+    if gap > ERRORS * math.sqrt(sum(errors)):
+        return f"So the other choice would have been better{REASONS[kind]}."
+    if -gap > ERRORS * math.sqrt(sum(errors)):
+        return f"So {its} own choice is better."
+    if abs(lasting) > max(MIN_GAP, ERRORS * math.sqrt(sum(spreads))):
         comparison = "longer" if lasting > 0 else "shorter"
-        found.append(f"{it.capitalize()} would live {abs(lasting):.0f} steps {comparison} on average.")
-    else:
-        found.append("That is no clear difference.")
-    return found
+        return f"{it.capitalize()} would live {abs(lasting):.0f} steps {comparison} on average."
+    return "That is no clear difference."
 
 
 REASONS: Final[dict[Kind, str]] = {

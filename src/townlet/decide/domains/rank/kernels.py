@@ -1,10 +1,38 @@
 """Loops over hashed features, compiled where Numba is installed.
 
-This file contains only kernels, which call nothing outside it. An event has the features of its context, then those of
-each action; `bounds` [B, K + 2] delimits them: context 0, actions from 1. The first feature of an action is its id.
+This file contains only kernels, which call nothing outside it; those that others call are marked. An event has the
+features of its context, then those of each action; `bounds` [B, K + 2] delimits them: context 0, actions from 1. The
+first feature of an action is its id.
 """
 
 from __future__ import annotations
+
+from typing import Final
+
+from townlet.jit import jit_if_available
+
+# Hashes of the constants 1.
+LEFT_CONSTANT: Final = 0x27D4EB2F
+RIGHT_CONSTANT: Final = 0x165667B1
+
+
+@jit_if_available
+def left_hash(feature):  # type: ignore[no-untyped-def]
+    """Hash of a feature of the context, 32 bits. Its sign, which marks numbers, does not count."""
+    return (feature & 0x7FFFFFFF) * 0x9E3779B1 & 0xFFFFFFFF
+
+
+@jit_if_available
+def right_hash(feature):  # type: ignore[no-untyped-def]
+    """Hash of a feature of an action, 32 bits."""
+    return (feature & 0x7FFFFFFF) * 0x85EBCA6B & 0xFFFFFFFF
+
+
+@jit_if_available
+def pair_slot(left, right, mask):  # type: ignore[no-untyped-def]
+    """Slot of the table for a pair of hashes."""
+    mixed = (left ^ (right >> 16) ^ (right << 16)) & 0xFFFFFFFF
+    return ((mixed ^ (mixed >> 15)) * 0x2C1B3C6D >> 12) & mask
 
 
 def standardize(index, value, bounds, mean, scale, limit, out):  # type: ignore[no-untyped-def]
@@ -48,12 +76,10 @@ def score(index, value, bounds, first, table, out):  # type: ignore[no-untyped-d
             norm = ((context + 1.0) * (end - start + 1.0)) ** -0.5
             for i in range(-1, context):
                 c = norm if i < 0 else norm * value[row, i]
-                left = 0x27D4EB2F if i < 0 else (index[row, i] & 0x7FFFFFFF) * 0x9E3779B1 & 0xFFFFFFFF
+                left = LEFT_CONSTANT if i < 0 else left_hash(index[row, i])
                 for j in range(start - 1, end):
                     x = c if j < start else c * value[row, j]
-                    right = 0x165667B1 if j < start else (index[row, j] & 0x7FFFFFFF) * 0x85EBCA6B & 0xFFFFFFFF
-                    mixed = (left ^ (right >> 16) ^ (right << 16)) & 0xFFFFFFFF
-                    slot = ((mixed ^ (mixed >> 15)) * 0x2C1B3C6D >> 12) & mask
+                    slot = pair_slot(left, RIGHT_CONSTANT if j < start else right_hash(index[row, j]), mask)
                     for head in range(heads):
                         out[row, action, head] += table[slot, head] * x
 
@@ -75,12 +101,10 @@ def add_gradient(index, value, bounds, first, gradient, out):  # type: ignore[no
             norm = ((context + 1.0) * (end - start + 1.0)) ** -0.5
             for i in range(-1, context):
                 c = norm if i < 0 else norm * value[row, i]
-                left = 0x27D4EB2F if i < 0 else (index[row, i] & 0x7FFFFFFF) * 0x9E3779B1 & 0xFFFFFFFF
+                left = LEFT_CONSTANT if i < 0 else left_hash(index[row, i])
                 for j in range(start - 1, end):
                     x = c if j < start else c * value[row, j]
-                    right = 0x165667B1 if j < start else (index[row, j] & 0x7FFFFFFF) * 0x85EBCA6B & 0xFFFFFFFF
-                    mixed = (left ^ (right >> 16) ^ (right << 16)) & 0xFFFFFFFF
-                    slot = ((mixed ^ (mixed >> 15)) * 0x2C1B3C6D >> 12) & mask
+                    slot = pair_slot(left, RIGHT_CONSTANT if j < start else right_hash(index[row, j]), mask)
                     for head in range(heads):
                         out[slot, head] += gradient[row, action, head] * x
 
@@ -95,7 +119,7 @@ def fold(index, value, bounds, first, context, actions):  # type: ignore[no-unty
                 start += first
             norm = max(end - start, 1) ** -0.5
             for place in range(start, end):
-                mixed = (index[row, place] & 0x7FFFFFFF) * 0x9E3779B1 & 0xFFFFFFFF
+                mixed = left_hash(index[row, place])
                 x = norm * value[row, place] * (1.0 - 2.0 * (mixed >> 31))
                 slot = (mixed >> 15) & mask
                 if action < 0:
