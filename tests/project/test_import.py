@@ -36,5 +36,9 @@ def test_help_loads_no_engine() -> None:
     assert not set(_run("-c", script).split()) & {"torch", "numba", "pydantic"}
 
 
+def test_commands_of_the_service_do_not_load_numba() -> None:
+    assert "numba" not in _run("-c", "import sys, townlet.decide.app; print(*sys.modules)").split()
+
+
 def test_version_matches_the_installed_metadata() -> None:
     assert townlet.__version__ == version("townlet")

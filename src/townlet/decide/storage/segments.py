@@ -98,13 +98,19 @@ def read_segment(segment: Segment) -> bytes:
 def read_records(folder: Path, after: int = 0) -> Iterator[tuple[int, bytes]]:
     """Records with numbers above `after`, each with its number, in order.
 
-    Needs no lock and works beside a writer: it stops at a torn tail, and raises `LogDamage` at anything else.
+    Needs no lock and works beside a writer: it stops at a torn tail, and raises `LogDamage` at anything else. A writer
+    without space removes a segment that it could not begin.
     """
     segments = list_segments(folder)
     begun = sum(segment.first <= after + 1 for segment in segments)  # the last of these holds the next record
     log_id = b""
     for segment, stop in with_stops(segments[max(begun - 1, 0) :]):
-        data = read_segment(segment)
+        try:
+            data = read_segment(segment)
+        except TownletError:
+            if stop is None and not segment.path.exists():
+                return
+            raise
         segment_log_id = _log_id(segment, data) or b""
         if log_id and segment_log_id and segment_log_id != log_id:
             raise LogDamage(segment, 0, segment.first - 1, "it belongs to another log")

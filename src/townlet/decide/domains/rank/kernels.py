@@ -1,8 +1,7 @@
-"""Loops over hashed features, compiled where Numba is installed.
+"""Loops over hashed features, compiled where Numba is installed; importing this module loads Numba.
 
-This file contains only kernels, which call nothing outside it; those that others call are marked. An event has the
-features of its context, then those of each action; `bounds` [B, K + 2] delimits them: context 0, actions from 1. The
-first feature of an action is its id.
+This file contains only kernels, which call nothing outside it. An event has the features of its context, then those of
+each action; `bounds` [B, K + 2] delimits them: context 0, actions from 1. The first feature of an action is its id.
 """
 
 from __future__ import annotations
@@ -35,6 +34,7 @@ def pair_slot(left, right, mask):  # type: ignore[no-untyped-def]
     return ((mixed ^ (mixed >> 15)) * 0x2C1B3C6D >> 12) & mask
 
 
+@jit_if_available
 def standardize(index, value, bounds, mean, scale, limit, out):  # type: ignore[no-untyped-def]
     """Write values [B, F] into `out`, numbers (negative index) as (value − mean) · scale of their feature, ±limit."""
     mask = len(mean) - 1
@@ -47,6 +47,7 @@ def standardize(index, value, bounds, mean, scale, limit, out):  # type: ignore[
             out[row, place] = x
 
 
+@jit_if_available
 def observe(index, value, bounds, memory, count, mean, square):  # type: ignore[no-untyped-def]
     """Update count, mean and mean square deviation of each number; older values fade after `memory` of them."""
     mask = len(mean) - 1
@@ -60,6 +61,7 @@ def observe(index, value, bounds, memory, count, mean, square):  # type: ignore[
                 square[slot] += (before * (value[row, place] - mean[slot]) - square[slot]) / count[slot]
 
 
+@jit_if_available
 def score(index, value, bounds, first, table, out):  # type: ignore[no-untyped-def]
     """Add the scores of all actions to `out` [B, K, H]: Σ over pairs (i, j) of table[hash(i, j)] · cᵢ · aⱼ.
 
@@ -84,6 +86,7 @@ def score(index, value, bounds, first, table, out):  # type: ignore[no-untyped-d
                         out[row, action, head] += table[slot, head] * x
 
 
+@jit_if_available
 def add_gradient(index, value, bounds, first, gradient, out):  # type: ignore[no-untyped-def]
     """Add the gradient of `score` with respect to its table to `out` [W, H], from that of its scores [B, K, H]."""
     mask, heads = len(out) - 1, out.shape[1]
@@ -109,6 +112,7 @@ def add_gradient(index, value, bounds, first, gradient, out):  # type: ignore[no
                         out[slot, head] += gradient[row, action, head] * x
 
 
+@jit_if_available
 def fold(index, value, bounds, first, context, actions):  # type: ignore[no-untyped-def]
     """Add features to `context` [B, D] and `actions` [B, K, D] at their hash, with a sign that also comes from it."""
     mask = context.shape[1] - 1

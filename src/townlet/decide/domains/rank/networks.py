@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from functools import cache
+from types import ModuleType
 from typing import Any, Final
 
 import numpy as np
@@ -11,9 +13,7 @@ from torch import Tensor, nn
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-from townlet.decide.domains.rank import kernels
 from townlet.decide.domains.rank.exploration import ExplorationSettings, explore
-from townlet.jit import jit_if_available
 from townlet.nets.layers import MLP, ZeroTable, make_head
 
 STATISTICS_BITS: Final = 12  # of the hash of a number, for its mean and deviation
@@ -25,6 +25,14 @@ HIDDEN: Final = 64
 OUTPUT_GAIN: Final = 0.01  # small initial weights of the last layer make initial policies nearly uniform
 
 
+@cache
+def _kernels() -> ModuleType:
+    """The compiled loops; imported when first used, because loading Numba takes a second."""
+    from townlet.decide.domains.rank import kernels
+
+    return kernels
+
+
 class PairScores(Function):
     """Scores of actions from pairs of features, and their gradient, without a dense vector of features."""
 
@@ -34,7 +42,7 @@ class PairScores(Function):
         ctx.first, ctx.shape = first, table.shape
         scores = torch.zeros(len(index), bounds.shape[1] - 2, table.shape[1])
         arrays = index.numpy(), value.numpy(), bounds.numpy()
-        jit_if_available(kernels.score)(*arrays, first, table.detach().numpy(), scores.numpy())
+        _kernels().score(*arrays, first, table.detach().numpy(), scores.numpy())
         return scores
 
     @staticmethod
@@ -42,7 +50,7 @@ class PairScores(Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         arrays = [tensor.numpy() for tensor in ctx.saved_tensors]
         table = torch.zeros(ctx.shape)
-        jit_if_available(kernels.add_gradient)(*arrays, ctx.first, gradient.contiguous().numpy(), table.numpy())
+        _kernels().add_gradient(*arrays, ctx.first, gradient.contiguous().numpy(), table.numpy())
         return table, None, None, None, None
 
 
@@ -66,7 +74,7 @@ class RewardNetwork(nn.Module, ABC):
         scale = torch.where(self.square > MIN_DEVIATION**2, self.square.clamp(min=MIN_DEVIATION**2).rsqrt(), 0.0)
         out = torch.zeros_like(value)
         arrays = (tensor.numpy() for tensor in (index, value, bounds, self.mean, scale))
-        jit_if_available(kernels.standardize)(*arrays, np.float32(LIMIT), out.numpy())
+        _kernels().standardize(*arrays, np.float32(LIMIT), out.numpy())
         return out if keep is None else out * keep
 
     def observe(self, index: Tensor, value: Tensor, bounds: Tensor, events: int) -> None:
@@ -74,7 +82,7 @@ class RewardNetwork(nn.Module, ABC):
         self.events.clamp_(min=events)
         statistics = (tensor.numpy() for tensor in (self.count, self.mean, self.square))
         arrays = (tensor.numpy() for tensor in (index, value, bounds))
-        jit_if_available(kernels.observe)(*arrays, np.float32(STATISTICS_MEMORY), *statistics)
+        _kernels().observe(*arrays, np.float32(STATISTICS_MEMORY), *statistics)
 
     @abstractmethod
     def predict(self, index: Tensor, value: Tensor, bounds: Tensor, keep: Tensor | None = None) -> Tensor:
@@ -111,7 +119,7 @@ class MlpRewards(RewardNetwork):
         rows, actions = len(index), bounds.shape[1] - 2
         context, each = torch.zeros(rows, FOLDED), torch.zeros(rows, actions, FOLDED)
         arrays = (tensor.numpy() for tensor in (index, self.standardize(index, value, bounds, keep), bounds))
-        jit_if_available(kernels.fold)(*arrays, self.first, context.numpy(), each.numpy())
+        _kernels().fold(*arrays, self.first, context.numpy(), each.numpy())
         used = int((bounds[:, 1:-1] < bounds[:, 2:]).sum(1).max()) if rows else 0
         both = torch.cat((context[:, None].expand(-1, used, -1), each[:, :used]), -1)
         scores = torch.zeros(rows, actions, self.heads)
