@@ -15,6 +15,8 @@ from urllib.parse import urlsplit
 import pytest
 
 import warm
+from townlet.cli.live import runs_folder
+from townlet.runs.folder import Run
 
 
 @contextmanager
@@ -88,6 +90,11 @@ def test_errors_are_one_line(tmp_path: Path, words: tuple[str, ...], said: str) 
     assert done.returncode == 2
     assert said in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_shipped_agent_is_shown_with_the_runs_of_the_usual_folder(tmp_path: Path) -> None:
+    run = Run.open("elder", tmp_path)
+    assert runs_folder([run], tmp_path) == tmp_path
 
 
 def test_a_shipped_agent_is_shown_beside_a_run(runs: Path) -> None:

@@ -396,7 +396,7 @@ def test_training_is_started_watched_and_stopped(open_page: OpenPage, runs: tupl
     view.allow_error("/api/trainings")  # the browser logs refused requests
     view.button("World").click()
     view.button("A place of your own").click()
-    expect(view.page.locator(".differences")).to_contain_text("Train a new one in it")
+    expect(view.page.locator(".differences")).to_contain_text("An agent that you train here sees everything")
     form = view.page.locator(".train-form")
     start = form.get_by_role("button", name="Start training")
     expect(form.locator("small")).to_contain_text("DQN")  # what the recipe does
@@ -417,5 +417,5 @@ def test_training_is_started_watched_and_stopped(open_page: OpenPage, runs: tupl
     (trained,) = (run for run in Run.list(root) if run.name != runs[0].name)
     assert make_overview(trained).state == "interrupted"
     assert checkpoint.latest(trained.checkpoints) is not None
-    assert "MyPlace" in (tmp_path / "worlds" / "duck-town.yaml").read_text("utf-8")
+    assert "Spot" in (tmp_path / "worlds" / "duck-town.yaml").read_text("utf-8")
     served.stop()

@@ -66,7 +66,7 @@ def test_gif_shows_the_town_as_the_page_does(view: PageView) -> None:
     view.button("Save as GIF").evaluate(RECORD_LABELS)
     name, pictures, times = save(view)
     start = view.starts[-1]
-    agent = re.sub(r"\W+", "-", f"{start['name']} {start['label']}").lower()
+    agent = re.sub(r"\W+", "-", f"{start['name']} {start['label'].partition(',')[0]}").lower()
     assert name == f"town-{agent}-seed-{start['seed']}-{step}-steps.gif"
     assert len(pictures) == step + 1
     assert times == [100] * step + [2000]

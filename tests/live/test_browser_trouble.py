@@ -84,6 +84,19 @@ def test_page_reconnects_after_a_server_restart(open_page: OpenPage, copied: tup
         back.stop()
 
 
+def test_page_without_runs_offers_the_shipped_agent_and_its_world(open_page: OpenPage, tmp_path: Path) -> None:
+    served = LiveServer(tmp_path / "nothing", None, tmp_path / "worlds")
+    view = open_page(served, ready=False)
+    view.button("Build a world").click()
+    expect(view.page.locator("#world-check-result")).to_have_text("This world is valid.")
+    expect(view.page.locator(".map-place").first).to_be_visible()
+    view.button("Watch").click()
+    expect(view.page.locator("#run-name")).to_have_text("elder")
+    view.wait_until(lambda: view.step() >= 0)
+    view.expect_moving()
+    served.stop()
+
+
 def test_page_without_runs_waits_for_the_server(open_page: OpenPage, copied: tuple[Run, Run], tmp_path: Path) -> None:
     served = LiveServer(tmp_path / "nothing", None, tmp_path / "worlds")
     view = open_page(served, ready=False)

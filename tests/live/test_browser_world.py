@@ -150,7 +150,7 @@ def test_world_for_other_agents_is_said_before_trying_and_the_draft_survives_a_r
     original = written(view)
     write(view, "extends: town-l0\n", "This world is valid.")
     expect(view.page.locator(".differences")).to_contain_text("This agent cannot play in your world")
-    expect(view.page.locator(".differences li").first).to_have_text("The place “Bar” is gone.")
+    expect(view.page.locator(".differences li").first).to_contain_text("The map has")
     expect(view.button("Try it with this agent")).to_be_disabled()
     changed = original + "# mine\n"
     write(view, changed, "This world is valid.")

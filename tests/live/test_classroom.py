@@ -93,6 +93,17 @@ def test_training_leaves_an_ordinary_run_and_can_be_stopped(school: LiveServer, 
     assert run.meta()["recipe"] == "our-town:dqn"
 
 
+def test_world_of_the_shipped_agent_is_trained_in_the_folder_of_runs(school: LiveServer, tmp_path: Path) -> None:
+    listed = call(school, "runs")[1]
+    assert [(one["name"], one["shipped"]) for one in listed] == [("elder", True)]
+    text = call(school, "runs/elder")[1]["text"]
+    assert "potential" not in text  # the recipe adds its own shaping
+    request = {"world": "our-town", "text": text, "variant": "dqn", "env_steps": 1000}
+    assert call(school, "trainings", request)[0] == 200
+    assert wait_for(school, lambda job: job["state"] != "running")["state"] == "finished"
+    assert [run.meta()["recipe"] for run in Run.list(tmp_path / "runs")] == ["our-town:dqn"]
+
+
 def test_training_that_finishes_and_one_that_fails(school: LiveServer, tmp_path: Path) -> None:
     request = {"world": "town-l0", "text": None, "variant": "dqn", "env_steps": 2000}
     assert call(school, "trainings", request)[0] == 200
@@ -114,7 +125,10 @@ def test_training_that_finishes_and_one_that_fails(school: LiveServer, tmp_path:
     assert not list((tmp_path).glob("out*"))
     unknown = request | {"world": "never-saved", "text": WORLD, "variant": "sac"}
     assert "no variant 'sac'" in call(school, "trainings", unknown)[1]["what"]
-    assert not (tmp_path / "worlds").exists()  # a world without such a recipe is not saved
+    discounted = WORLD + "rewards: [survival, {name: potential, gamma: 0.5}]\n"
+    refusal = call(school, "trainings", request | {"world": "never-saved", "text": discounted})[1]
+    assert "gamma 0.5, but agent.gamma is" in refusal["what"]
+    assert not (tmp_path / "worlds").exists()  # a world in which no training can start is not saved
 
 
 def test_edited_world_is_trained_again_under_the_next_name(school: LiveServer, tmp_path: Path) -> None:
@@ -309,7 +323,7 @@ def test_agents_that_cannot_play_or_fail_have_a_line(
 def test_error_of_the_program_ends_a_tournament_with_a_problem(
     run: Run, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("townlet.live.tournament.list_overviews", None)  # as a bug would
+    monkeypatch.setattr("townlet.live.tournament.with_shipped", None)  # as a bug would
     tournaments = Tournaments(run.path.parent)
     one = tournaments.start(TournamentRequest(run=run.name, episodes=2))
     until = time.monotonic() + 60

@@ -64,7 +64,7 @@ def live(
 
     first = Run.open(what, root) if what else None
     second = Run.open(other, root) if other else None
-    folder = _folder([run for run in (first, second) if run], Path(root))
+    folder = runs_folder([run for run in (first, second) if run], Path(root))
     at = comparison_fragment(first, second) if first and second else ""
     server = Server(host, port, None if no_token else _tokens(token_file), name or ())
     taken = f" (port {port} is taken)" if port not in (0, server.port) else ""
@@ -90,7 +90,7 @@ def live(
     server.run(app, is_orphaned if with_parent else None)
 
 
-def _folder(runs: Sequence[Run], root: Path) -> Path:
+def runs_folder(runs: Sequence[Run], root: Path) -> Path:
     """The folder of the runs; shipped agents are shown with those of any folder."""
     from townlet.runs.folder import SHIPPED
 
@@ -99,7 +99,7 @@ def _folder(runs: Sequence[Run], root: Path) -> Path:
     if len(own) > 1:
         what = f"the two runs are in different folders: {own[0]} and {own[1]}"
         raise TownletError(what, "the page shows the runs of one folder; copy one of the runs into the other")
-    return (own or folders or [root])[0]
+    return (own or [root])[0]
 
 
 def comparison_fragment(first: Run, second: Run) -> str:

@@ -19,8 +19,10 @@ from townlet.live.messages import Message
 from townlet.live.rollout_worker import RolloutRequest
 from townlet.live.watched_run import NotFound, WatchedRun, WatchedTownRun, find_run, open_watched_run
 from townlet.live.world_view import world_json
+from townlet.runs.folder import SHIPPED
 from townlet.runs.metrics_reader import MetricsReader
-from townlet.runs.overview import list_overviews
+from townlet.runs.overview import with_shipped
+from townlet.tasks.town import without_shaping
 from townlet.town.episode_recorder import FRAME_FIELDS, Recording
 from townlet.town.world.load import FOLDER, shipped
 from townlet.town.world.tables import World
@@ -50,15 +52,16 @@ def api_router(hub: Hub, worlds: Path) -> APIRouter:
 
     @router.get("/runs")
     def runs() -> list[dict[str, Any]]:
-        """All runs, newest first."""
+        """All runs, newest first, then the shipped agents."""
 
         def list_runs() -> list[dict[str, Any]]:
             runs = []
-            for overview in list_overviews(hub.root):
+            for overview in with_shipped(hub.root):
                 run = {
                     **overview.as_json(),
                     "kind": "gym" if overview.meta.get("gym") else "town",
                     "scores": overview.scores[-SPARKLINE_POINTS:],
+                    "shipped": overview.run.path.parent == SHIPPED,
                     "lesson": lesson_title(overview.meta),
                     "random": overview.random_evaluation.get(overview.terms.curve_metric),
                 }
@@ -76,7 +79,9 @@ def api_router(hub: Hub, worlds: Path) -> APIRouter:
         if not isinstance(watched, WatchedTownRun):
             threshold = recipe.reward_threshold or task.threshold
             return {"kind": "gym", "env": recipe.env, "threshold": threshold, "limit": task.limit, "recordings": []}
-        text, world = short_text(watched.world), world_json(watched.world)
+        # A recipe adds its own shaping to an edited world, with the discount factor of its agent.
+        edited = without_shaping(watched.world) if recipe.potential else watched.world
+        text, world = short_text(edited), world_json(watched.world)
         return {"kind": "town", "world": world, "text": text, "recordings": watched.recordings()}
 
     @router.get("/runs/{name}/maps")

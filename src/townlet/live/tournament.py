@@ -22,8 +22,8 @@ from townlet.live.messages import Message, RunName
 from townlet.live.policy_cache import PolicyCache
 from townlet.live.watched_run import find_run, open_watched_run
 from townlet.rng import Streams
-from townlet.runs.folder import SHIPPED, Run
-from townlet.runs.overview import list_overviews
+from townlet.runs.folder import Run
+from townlet.runs.overview import with_shipped
 from townlet.tasks.town import PolicyPlayer
 from townlet.tasks.transfer import unobserved_note
 from townlet.town.engines.engine import Engine
@@ -139,9 +139,7 @@ class Tournaments:
         """All agents with their labels; an error for those that cannot play in this world."""
         for kind in ("random", "planner"):
             yield SCRIPTED_LABELS[kind], None, scripted_player(kind, world, SEED)
-        own = list_overviews(self._root)
-        names = {overview.run.name for overview in own}
-        for overview in (*own, *(shipped for shipped in list_overviews(SHIPPED) if shipped.run.name not in names)):
+        for overview in with_shipped(self._root):
             if overview.state == "damaged" or overview.meta.get("gym"):
                 continue
             label = f"{overview.recipe}, seed {overview.seed}" if overview.state != "published" else overview.run.name

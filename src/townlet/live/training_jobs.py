@@ -26,6 +26,7 @@ from townlet.recipes.catalog import find_layers, read_variants
 from townlet.recipes.load import load_recipe
 from townlet.runs.overview import Overview, list_overviews
 from townlet.runs.provenance import this_machine
+from townlet.tasks.experiment import load_experiment
 from townlet.town.world.load import shipped
 from townlet.web.guard import role_of
 from townlet.web.limits import SingleFlightCache
@@ -134,16 +135,16 @@ class TrainingJobs:
             return job
 
     def _save(self, request: TrainRequest) -> str:
-        """The world as a recipe names it; an edited one is saved, once it is known to have such a recipe."""
+        """The world as a recipe names it; an edited one is saved once training in it is known to be possible."""
         if request.text is None:
             if request.world not in shipped():
                 raise TownletError(f"there is no world '{request.world}'", "choose one from the list")
-            load_recipe(f"{request.world}:{request.variant}")  # an unknown variant is an error now
+            load_experiment(f"{request.world}:{request.variant}")  # an unknown variant is an error now
             return request.world
         require_valid_world(request.world, request.text)
         name = free_name(self._worlds, request.world, request.text)
         with TemporaryDirectory(prefix="townlet-") as folder:
-            load_recipe(f"{save_world(Path(folder), name, request.text)}:{request.variant}")
+            load_experiment(f"{save_world(Path(folder), name, request.text)}:{request.variant}")
         return str(store_world(self._worlds, request.world, request.text))
 
     def list(self, *, with_errors: bool = True) -> list[dict[str, Any]]:

@@ -341,12 +341,12 @@ class Viewer:
 
     async def edit(self, request: protocol.EditWorld, world: World, text: str | None) -> None:
         """Accept a valid edited world; with `preview`, show the current agents in it. `text` is the changed one."""
-        differences = [
-            change for known in self._training_worlds() for change in world_editing.interface_changes(world, known)
-        ]
+        changes = [world_editing.interface_changes(world, known) for known in self._training_worlds()]
         checked = protocol.WorldChecked(
             number=request.number, errors=[], text=text, spec=world.spec.model_dump(mode="json", by_alias=True),
-            description=describe(world), differences=[*dict.fromkeys(differences)],
+            description=describe(world),
+            differences=[*dict.fromkeys(sentence for one in changes for sentence in one.differences)],
+            unobserved=[*dict.fromkeys(name for one in changes for name in one.unobserved)],
             world=world_json(world) if request.preview else None,
         )  # fmt: skip
         if not request.preview:

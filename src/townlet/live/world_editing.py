@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, NamedTuple
 
 from pydantic import Field
 
@@ -14,6 +14,7 @@ from townlet.config.yaml import Node, parse
 from townlet.errors import ConfigError, Diagnostic, SourceLocation, TownletError
 from townlet.live.messages import Message
 from townlet.runs import disk
+from townlet.tasks.transfer import map_observation, obstacles
 from townlet.town.feasibility import assess, survival_sentences
 from townlet.town.world import edits
 from townlet.town.world.load import from_node, load, shipped
@@ -136,25 +137,19 @@ def _path_at(node: Node | None, where: SourceLocation) -> list[str] | None:
     return [] if where in (node.location, node.key_location) else None
 
 
-def interface_changes(world: World, trained_in: World) -> list[str]:
-    """Why an agent that was trained in one world cannot play in the other, in sentences; [] if it can."""
-    if world.interface_hash == trained_in.interface_hash:
-        return []
-    found = []
-    for noun, now, before in (
-        ("place", world.affordances, trained_in.affordances), ("meter", world.meters, trained_in.meters),
-    ):  # fmt: skip
-        for verb, names in (("new", set(now) - set(before)), ("gone", set(before) - set(now))):
-            found += [f"The {noun} “{name}” is {verb}." for name in sorted(names)]
-    if world.size != trained_in.size:
-        sizes = ["×".join(map(str, w.size)) or "none" for w in (world, trained_in)]
-        found.append(f"The map is {sizes[0]}, it was {sizes[1]}.")
-    if len(world.actions) != len(trained_in.actions):
-        found.append(f"There are {len(world.actions)} actions, there were {len(trained_in.actions)}.")
-    if world.layout.size != trained_in.layout.size:
-        known, here = trained_in.layout.size, world.layout.size
-        found.append(f"In each step the agent reads {known} values about the town; here there are {here}.")
-    return found or ["What an agent sees is arranged in another way."]
+class InterfaceChanges(NamedTuple):
+    """What an edited world means for an agent that was trained in another one."""
+
+    differences: list[str]  # why it cannot play there, in sentences; [] if it can
+    unobserved: tuple[str, ...]  # places and meters that it does not see there
+
+
+def interface_changes(world: World, trained_in: World) -> InterfaceChanges:
+    """What a world means for an agent that was trained in another one."""
+    if found := obstacles(world, trained_in):
+        return InterfaceChanges([f"{clause[0].upper()}{clause[1:]}." for clause in found], ())
+    mapping = map_observation(world, trained_in, trained_in.name)
+    return InterfaceChanges([], mapping.unobserved if mapping else ())
 
 
 def verdict(world: World) -> tuple[bool, list[str]]:

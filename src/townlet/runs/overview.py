@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 from townlet.errors import TownletError
 from townlet.runs import checkpoint, disk, snapshots
 from townlet.runs.checkpoint import REMOVED_PREFIX, Checkpoint
-from townlet.runs.folder import LATEST, Run
+from townlet.runs.folder import LATEST, SHIPPED, Run
 from townlet.runs.lock import Lock, lock_holder
 from townlet.runs.metrics_reader import Columns, MetricsReader, as_rows
 from townlet.runs.summary_text import ReportTerms, report_terms
@@ -172,6 +172,13 @@ def _saved_policies(run: Run, saved: list[Checkpoint], evaluations: Columns) -> 
 def list_overviews(root: Path) -> list[Overview]:
     """All runs below `root`, newest first."""
     return [make_overview(run) for run in reversed(Run.list(root))]
+
+
+def with_shipped(root: Path) -> list[Overview]:
+    """All runs below `root`, newest first, then the shipped agents, unless a run there has their name."""
+    own = list_overviews(root)
+    names = {overview.run.name for overview in own}
+    return own + [shipped for shipped in list_overviews(SHIPPED) if shipped.run.name not in names]
 
 
 def sort_by_score(runs: Iterable[Overview]) -> list[Overview]:

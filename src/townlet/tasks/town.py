@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from townlet.agents.agent import Agent
-from townlet.config.merge import MAX_SHOWN
+from townlet.config.merge import MAX_SHOWN, entry_name
 from townlet.config.scalar import shorten, to_flow_yaml
 from townlet.config.yaml import Node
 from townlet.curriculum.curriculum import Curriculum, make_curriculum
@@ -34,7 +34,7 @@ from townlet.town.engines.engine import Engine
 from townlet.town.env import Town
 from townlet.town.render.rendered_town import RenderedTown
 from townlet.town.state import to_numpy
-from townlet.town.world.load import find_world, from_text, load, shipped
+from townlet.town.world.load import find_world, from_spec, from_text, inherit, load, read_world, shipped
 from townlet.town.world.schema import Potential
 from townlet.town.world.tables import World
 
@@ -62,6 +62,12 @@ def load_worlds(recipe: Recipe, node: Node) -> Worlds:
         fix = "change only keys that affect neither, such as max_steps"
         raise ConfigError([Diagnostic(what, fix, node.location_of("evaluation", "change"))])
     return Worlds(training, evaluation)
+
+
+def without_shaping(world: World) -> World:
+    """A world without the reward `potential`, which a recipe adds with the weight `potential`."""
+    rewards = tuple(reward for reward in world.spec.rewards if not isinstance(reward, Potential))
+    return from_spec(world.spec.model_copy(update={"rewards": rewards}), world.name)
 
 
 def world_overrides(node: Node | None, path: tuple[str, ...] = ()) -> Iterator[Override]:
@@ -92,8 +98,17 @@ def load_world_with(recipe: Recipe, node: Node, overrides: Sequence[Override]) -
         different = f"the reward `potential` has gamma {shaping.gamma:g}, but agent.gamma is {gamma:g}"
         what = f"{different}, so shaping would change the optimal policy"
         fix = "leave gamma out of the reward, so that it follows agent.gamma"
-        raise ConfigError([Diagnostic(what, fix, node.location_of("change", "rewards"))])
+        raise ConfigError([Diagnostic(what, fix, _location_of_shaping(path, node))])
     return _load(path, [*overrides, (f"rewards.potential.gamma={gamma!r}", node.location_of("agent", "gamma"))])
+
+
+def _location_of_shaping(path: Path, node: Node) -> SourceLocation:
+    """The location of the reward `potential`: in the recipe's `change`, else in the file of the world."""
+    if node.at(("change", "rewards")):
+        return node.location_of("change", "rewards")
+    rewards = inherit(read_world(path), path, []).child("rewards")
+    entries = rewards.value if rewards and isinstance(rewards.value, list) else []
+    return next(entry.location_of("gamma") for entry in entries if entry_name(entry) == "potential")
 
 
 def _load(path: Path, overrides: Sequence[Override]) -> World:

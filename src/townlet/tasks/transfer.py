@@ -51,7 +51,7 @@ def map_observation(world: World, trained_in: World, run: str) -> ObservationMap
     """
     if world.interface_hash == trained_in.interface_hash:
         return None
-    if differences := _differences(world, trained_in):
+    if differences := obstacles(world, trained_in):
         what = f"the agent of {run} cannot act in {world.name}: {'; '.join(differences[:MAX_DIFFERENCES])}"
         raise TownletError(what, "train an agent in this world, or choose one that was trained in a world like it")
     size = trained_in.layout.size
@@ -62,21 +62,10 @@ def map_observation(world: World, trained_in: World, run: str) -> ObservationMap
     return ObservationMapping(columns, size, tuple(n for n in (*world.affordances, *world.meters) if n not in known))
 
 
-def _columns(block: Block, world: World, trained_in: World, dropped: int) -> Columns:
-    """Columns of the training world for those of the same block in the world."""
-    own = np.array(block.columns).reshape(block.shape)
-    if block.name in TYPED:
-        classes = [*trained_in.affordances, None]  # None: a cell without a place
-        at = [classes.index(name if name in classes else None) for name in (*world.affordances, None)]
-        return own[..., at].ravel()
-    if block.name == "meters":
-        at_meter = dict(zip(trained_in.meters, own.tolist(), strict=True))
-        return np.array([at_meter.get(name, dropped) for name in world.meters])
-    return own.ravel()
-
-
-def _differences(world: World, trained_in: World) -> list[str]:
+def obstacles(world: World, trained_in: World) -> list[str]:
     """Why a policy cannot act in a world, as clauses; [] if it can."""
+    if world.interface_hash == trained_in.interface_hash:
+        return []
     found = []
     if world.size != trained_in.size:
         found.append(f"the map has {_size(world)} cells, in training it had {_size(trained_in)}")
@@ -93,6 +82,19 @@ def _differences(world: World, trained_in: World) -> list[str]:
             shapes = [list(b.shape) for b in (blocks[block.name], block)]
             found.append(f"'{block.name}' has the shape {shapes[0]}, in training it had {shapes[1]}")
     return found
+
+
+def _columns(block: Block, world: World, trained_in: World, dropped: int) -> Columns:
+    """Columns of the training world for those of the same block in the world."""
+    own = np.array(block.columns).reshape(block.shape)
+    if block.name in TYPED:
+        classes = [*trained_in.affordances, None]  # None: a cell without a place
+        at = [classes.index(name if name in classes else None) for name in (*world.affordances, None)]
+        return own[..., at].ravel()
+    if block.name == "meters":
+        at_meter = dict(zip(trained_in.meters, own.tolist(), strict=True))
+        return np.array([at_meter.get(name, dropped) for name in world.meters])
+    return own.ravel()
 
 
 def _fixed_part(block: Block) -> tuple[Any, ...]:

@@ -1,7 +1,7 @@
 /** Choice of the agent on one side: this run's policies with a slider through its snapshots, other runs, or scripted agents. */
 
 import { el, setText } from './dom.js';
-import { formatCompact, formatNumber } from './format.js';
+import { formatCompact, formatNumber, runTitle } from './format.js';
 
 /**
  * @typedef {import('./types.js').AgentChoice} AgentChoice
@@ -11,7 +11,6 @@ import { formatCompact, formatNumber } from './format.js';
 
 const THIS_RUN = 'this';
 const RUN = 'run:'; // prefix of the values of other runs
-const ELDER = 'elder'; // name of the shipped agent, which is not in the folder of runs
 const LATEST = { name: 'latest', text: 'as it is now' };
 const BEST = { name: 'best', text: 'at its best' };
 
@@ -70,13 +69,12 @@ export class AgentChooser {
   show(state, agent) {
     this.agent = agent;
     const others = (state.runs ?? []).filter((run) => run.name !== state.run && run.kind === 'town' && run.checkpoints && run.state !== 'damaged');
-    const shipped = state.run !== ELDER && !others.some((run) => run.name === ELDER);
     const options = [
       this.optional ? el('option', { value: '', text: 'compare with …' }) : null,
       el('option', { value: THIS_RUN, text: 'this agent' }),
       el('optgroup', { label: 'Other agents' }, ...others.map((run) => el('option', {
-        value: RUN + run.name, text: `${run.lesson ?? (run.state === 'published' ? run.name : run.recipe)}${run.best === null ? '' : `, best ${formatNumber(run.best)}`}`,
-      })), shipped ? el('option', { value: RUN + ELDER, text: 'elder (comes with Townlet)' }) : null),
+        value: RUN + run.name, text: `${runTitle(run)}${run.shipped ? ' (comes with Townlet)' : run.best === null ? '' : `, best ${formatNumber(run.best)}`}`,
+      }))),
       el('optgroup', { label: 'Without learning' }, el('option', { value: 'random', text: 'random agent' }),
         el('option', { value: 'planner', text: 'planner (knows the rules)' }), el('option', { value: 'human', text: 'you, with the keyboard' })),
     ];

@@ -13,18 +13,22 @@ import { affordanceColor, affordanceIcon } from './icons.js';
 const CONNECTED_MS = 4000; // for which the page says that it is connected again
 const FIRST_COMMAND = 'train town-l0'; // learns within seconds
 
-/** Full-page placeholder and the offline banner. @param {Store} store @param {() => void} reconnect */
-export function showEmptyState(store, reconnect) {
+/**
+ * Full-page placeholder and the offline banner.
+ * @param {Store} store @param {() => void} reconnect
+ * @param {(view: 'watch' | 'world') => void} openShipped opens the shipped agent in a view
+ */
+export function showEmptyState(store, reconnect, openShipped) {
   const box = byId('empty');
   const banner = byId('banner');
   let slow = false, wasAway = false, again = 0;
   setTimeout(() => { slow = true; show(); }, 1200); // avoid a flash on fast connections
   const show = () => {
-    const { link, runs, about, program, expired } = store.state;
+    const { link, runs, about, opening, program, expired } = store.state;
     let phase = 'connecting';
     if (about) phase = 'ready';
     else if (link === 'away') phase = 'away';
-    else if (runs && !runs.length) phase = 'empty';
+    else if (link === 'open' && runs && !opening && runs.every((run) => run.shipped)) phase = 'empty';
     document.body.dataset.phase = phase;
     if (link === 'away') {
       clearTimeout(again);
@@ -43,13 +47,13 @@ export function showEmptyState(store, reconnect) {
     const key = phase === 'connecting' ? `${phase} ${runs?.length}` : `${phase} ${program} ${expired}`;
     if (box.dataset.key === key) return; // unchanged: do not interrupt readers or screen readers
     box.dataset.key = key;
-    if (phase === 'empty') box.replaceChildren(illustration(), ...noRuns(program));
+    if (phase === 'empty') box.replaceChildren(illustration(), ...noRuns(program, openShipped));
     else if (phase === 'away') box.replaceChildren(illustration(), ...serverOffline(reconnect, program, expired));
     else if (phase === 'connecting') {
       box.replaceChildren(illustration(), el('h2', { text: 'Connecting' }), el('p', { text: runs?.length ? 'Opening the run …' : 'Waiting for the server …' }));
     }
   };
-  store.on(['link', 'expired', 'runs', 'about', 'program'], show);
+  store.on(['link', 'expired', 'runs', 'about', 'opening', 'program'], show);
 }
 
 /** The logo between affordance icons. */
@@ -63,12 +67,18 @@ export function illustration() {
   return el('div', { class: 'illustration', 'aria-hidden': 'true' }, ...left, el('img', { src: 'static/icons/townlet.svg', width: 88, height: 88, alt: '' }), ...right);
 }
 
-/** No runs yet. @param {string} program */
-function noRuns(program) {
+/** No runs yet. @param {string} program @param {(view: 'watch' | 'world') => void} openShipped */
+function noRuns(program, openShipped) {
   const command = el('code', { text: `${program} ${FIRST_COMMAND}` });
+  const build = el('button', { type: 'button', class: 'primary', text: 'Build a world' });
+  const watch = el('button', { type: 'button', text: 'Watch a trained agent' });
+  build.addEventListener('click', () => openShipped('world'));
+  watch.addEventListener('click', () => openShipped('watch'));
   return [
     el('h2', { text: 'No runs yet' }),
-    el('p', { text: 'Train an agent in a terminal, in the folder where you started the server:' }),
+    el('p', { text: 'Change the town to your liking and train an agent in it, or watch the one that comes with Townlet.' }),
+    el('div', { class: 'buttons' }, build, watch),
+    el('p', { text: 'Or train an agent in a terminal, in the folder where you started the server:' }),
     el('div', { class: 'command' }, command, copyButton(command)),
     el('p', { class: 'waiting muted' }, el('span', { class: 'pulse' }), 'Its town opens here automatically when training starts.'),
   ];

@@ -63,6 +63,17 @@ export function actionLabel(action) {
 /** 1 step, 2 steps. @param {number} number @param {string} noun */
 export const plural = (number, noun) => `${formatCount(number)} ${noun}${number === 1 ? '' : 's'}`;
 
+/** Names as a list in prose: “A, B, and C”. @param {string[]} names */
+export const listOf = (names) => new Intl.ListFormat('en').format(names);
+
+/**
+ * The lesson of a run; or else the name of a published run, which people gave it, and the recipe of others.
+ * @param {import('./types.js').RunSummary} summary
+ */
+export function runTitle(summary) {
+  return summary.lesson ?? ((summary.state !== 'published' && summary.recipe) || summary.name);
+}
+
 /** Label of a run's state. @param {import('./types.js').RunState} state */
 export const stateLabel = (state) => (state === 'running' ? 'training' : state);
 

@@ -29,7 +29,7 @@ export function selectPictures(values) {
 
 /** Name of a file. @param {(string | number)[]} parts */
 export function gifName(...parts) {
-  const words = parts.map((part) => String(part).toLowerCase().replace(/[^\p{L}\p{N}]+/gu, '-').slice(0, 50).replace(/^-+|-+$/g, ''));
+  const words = parts.map((part) => String(part).toLowerCase().replace(/[^\p{L}\p{N}]+/gu, '-').slice(0, 24).replace(/^-+|-+$/g, ''));
   return `${words.filter(Boolean).join('-')}.gif`;
 }
 
@@ -57,7 +57,14 @@ export function drawCaption(ctx, style, { left, width }, { title, note, detail }
   ctx.fillText(detail, left + 12, 39, width - 24);
   ctx.font = '600 15px system-ui, sans-serif';
   ctx.fillStyle = style.getPropertyValue('--ink');
-  ctx.fillText(title, left + 12, 20, room);
+  ctx.fillText(fitText(ctx, title, room), left + 12, 20, room);
+}
+
+/** As many clauses of a text as fit. @param {CanvasRenderingContext2D} ctx @param {string} text @param {number} room */
+function fitText(ctx, text, room) {
+  const clauses = text.split(', ');
+  while (clauses.length > 1 && ctx.measureText(clauses.join(', ')).width > room) clauses.pop();
+  return clauses.join(', ');
 }
 
 /** The button that saves a GIF. @param {() => GifSource | string | Promise<GifSource>} source or why there is nothing to save */

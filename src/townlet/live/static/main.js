@@ -137,7 +137,7 @@ initEpisodesPanel(store, session);
 initAffordancesPanel(store);
 initTransitionsPanel(store);
 initOverlayNote(store, byId('overlay-note'));
-showEmptyState(store, () => connection.reconnectNow());
+showEmptyState(store, () => connection.reconnectNow(), (view) => { store.set({ view }); void runs.openShipped(); });
 showTownHint(store, session, towns[0]);
 const inspector = new Inspector(store);
 bindShortcuts(store, () => (runKind(store.state) === 'gym' ? inspector : session), openHelp, () => void togglePresentation());

@@ -3,7 +3,7 @@
 import { latestPolicy } from './agent-choice.js';
 import { ApiError, request } from './api.js';
 import { byId, el, setText, svg } from './dom.js';
-import { formatCompact, formatCount, formatNumber, labelsFor, stateLabel } from './format.js';
+import { formatCompact, formatCount, formatNumber, labelsFor, runTitle, stateLabel } from './format.js';
 import { announce, toast } from './notifications.js';
 import { parseMoment } from './share.js';
 import { initialState } from './state.js';
@@ -62,7 +62,7 @@ export class RunsController {
   /** Open the linked run, the one that the server was started for, a running one, or the newest. @param {import('./types.js').RunSummary[]} runs */
   async openFirst(runs) {
     const training = runs.filter((summary) => summary.state === 'running').map((summary) => summary.name);
-    const others = runs.filter((summary) => summary.state !== 'damaged').map((summary) => summary.name); // newest first
+    const others = runs.filter((summary) => summary.state !== 'damaged' && !summary.shipped).map((summary) => summary.name); // newest first
     const candidates = [this.moment?.run ?? null, this.serverRun, ...training, ...others].filter((name) => runs.some((summary) => summary.name === name));
     for (const name of new Set(candidates)) {
       // A run that just started may not be readable yet; the next poll retries.
@@ -70,15 +70,23 @@ export class RunsController {
     }
   }
 
+  /** Open the agent that comes with Townlet. */
+  async openShipped() {
+    const shipped = this.store.state.runs?.find((run) => run.shipped);
+    if (shipped) await this.open(shipped.name);
+  }
+
   /** Open a run if it can be read, and reset all state of the previous one. @param {string} run @param {boolean} [quietly] @returns {Promise<boolean>} */
   async open(run, quietly = false) {
     this.requests += 1;
     const requestId = this.requests;
+    this.store.set({ opening: true });
     /** @type {import('./types.js').RunInfo} */
     let about;
     try {
       about = await request(`api/runs/${encodeURIComponent(run)}`);
     } catch (error) {
+      this.store.set({ opening: false });
       if (!quietly) toast(`${run} cannot be shown: ${error instanceof Error ? error.message : error}`, error instanceof ApiError ? error.fix : '');
       return false;
     }
@@ -137,8 +145,8 @@ function initialSource(about, summary) {
   return about.recordings.length ? 'recording' : 'training';
 }
 
-/** Best score first; unevaluated runs last. @param {RunSummary[]} runs */
-export const bestFirst = (runs) => [...runs].sort((a, b) => (b.best ?? -Infinity) - (a.best ?? -Infinity));
+/** Best score first; unevaluated runs and shipped agents last. @param {RunSummary[]} runs */
+export const bestFirst = (runs) => [...runs].sort((a, b) => Number(a.shipped) - Number(b.shipped) || (b.best ?? -Infinity) - (a.best ?? -Infinity));
 
 /** Sparkline of scores. @param {number[]} scores */
 function sparkline(scores) {
@@ -228,9 +236,4 @@ function showStatus(store) {
   if (status.state === 'running' && speed) parts.push(`${formatCompact(speed)}/s`);
   else if (status.episodes) parts.push(`${formatCount(status.episodes)} episodes`);
   setText(byId('progress-text'), parts.join(' · '));
-}
-
-/** The lesson of a run; or else the name of a published run, which people gave it, and the recipe of others. @param {import('./types.js').RunSummary} summary */
-function runTitle(summary) {
-  return summary.lesson ?? ((summary.state !== 'published' && summary.recipe) || summary.name);
 }

@@ -26,7 +26,7 @@ export function makeSaveForm(text, program, trainings) {
       el('label', { for: 'save-name', text: 'Name' }), el('div', {}, title, file), ...trainings.fields()),
     el('div', { class: 'buttons' }, save, trainings.button),
     el('p', { class: 'muted', text: 'Both save this world. “Start training” also trains an agent in it on this computer; its town and its curve open at once.' }),
-    output, trainings.output);
+    output, trainings.result);
 
   const showFile = () => {
     setText(file, `Stored as ${worldFileName(title.value)}.yaml, or with a number if that name is taken.`);

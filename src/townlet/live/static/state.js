@@ -8,6 +8,7 @@ import { latestPolicy } from './agent-choice.js';
  * @property {boolean} expired the server no longer accepts the token of this page
  * @property {import('./types.js').RunSummary[] | null} runs
  * @property {string | null} run
+ * @property {boolean} opening a run is being opened
  * @property {import('./types.js').RunInfo | null} about
  * @property {import('./types.js').World | null} world on screen: the run's, or an edited one
  * @property {boolean} preview an edited world is on screen
@@ -48,7 +49,7 @@ import { latestPolicy } from './agent-choice.js';
 /** @returns {AppState} */
 export function initialState() {
   return {
-    link: 'connecting', expired: false, runs: null, run: null, about: null, world: null, preview: false, maps: null, status: null,
+    link: 'connecting', expired: false, runs: null, run: null, opening: false, about: null, world: null, preview: false, maps: null, status: null,
     source: 'checkpoint', playing: true, detached: false, pace: 'own', speed: 5, row: null, recording: null,
     agents: [latestPolicy()], side: 0, checkpoints: [], series: new Map(), evaluations: [], alerts: [],
     stages: new Map(), trainingEpisodes: [], episodeEnds: [], rowsOverview: null, worldChecked: null, previewPending: false,

@@ -60,7 +60,7 @@ function caption(world, playback) {
 
 /** @param {import('./types.js').World} world @param {Playback[]} watched */
 function fileName(world, watched) {
-  const agents = watched.flatMap(({ start }) => ['vs', `${start?.name} ${start?.label}`]).slice(1);
+  const agents = watched.flatMap(({ start }) => ['vs', `${start?.name} ${start?.label.split(',')[0]}`]).slice(1);
   const { start } = watched[0], seed = start?.seed ?? null;
   const episode = seed === null ? `episode ${start?.episode}` : `seed ${seed}`;
   return gifName(world.name, ...agents, episode, `${Math.max(...watched.map(({ lastAge }) => lastAge))} steps`);

@@ -11,6 +11,7 @@ import { announce, toast } from './notifications.js';
  */
 
 const POLL = 1000; // milliseconds, while a training runs
+const START_SECONDS = 15; // typical time from the click to the first step
 const STEPS = [2e4, 5e4, 1e5, 2e5, 5e5, 1e6, 2e6, 5e6, 1e7, 2e7];
 
 export class TrainingControl {
@@ -33,6 +34,10 @@ export class TrainingControl {
     this.maxMinutes = Infinity;
     this.button = el('button', { type: 'button', class: 'primary', text: 'Start training' });
     this.output = el('p', { class: 'check-result', role: 'status' });
+    this.startedAt = 0;
+    this.seconds = el('span', { class: 'muted', 'aria-hidden': 'true' });
+    this.waiting = el('p', { class: 'training-start', hidden: true }, el('progress', { 'aria-label': 'The training is starting' }), this.seconds);
+    this.result = el('div', {}, this.output, this.waiting);
     this.stopButton = byId('stop-button');
     this.stopButton.addEventListener('click', () => void this.stop());
     this.steps.addEventListener('input', () => this.showSteps());
@@ -85,7 +90,8 @@ export class TrainingControl {
   showSteps() {
     const steps = STEPS[Number(this.steps.value)], speed = this.choice?.steps_per_second;
     setText(this.stepsText, `${formatCompact(steps)} steps`);
-    setText(this.time, speed ? sentence(duration(steps / speed / 60, this.maxMinutes)) : '');
+    setText(this.time, speed ? sentence(duration(steps / speed / 60, this.maxMinutes))
+      : `At most ${this.maxMinutes} minutes. How long it takes on this machine is known after the first training.`);
   }
 
   /** @param {string} world its file name @param {string} text */
@@ -93,16 +99,25 @@ export class TrainingControl {
     this.button.disabled = true;
     this.output.dataset.verdict = 'none';
     setText(this.output, 'Starting …');
+    this.startedAt = performance.now();
+    this.showWaiting(true);
     try {
       this.job = await request('api/trainings', { world, text, variant: this.variant.value, env_steps: STEPS[Number(this.steps.value)] });
       const stored = this.job?.title.split(':')[0] ?? world; // with a number, if the name was taken
-      setText(this.output, `Saved as ${stored}.yaml. The training is starting; its town opens in a few seconds.`);
+      setText(this.output, `Saved as ${stored}.yaml. The training is starting; its town opens in about ${START_SECONDS} seconds.`);
       announce('The training is starting.');
     } catch (error) {
+      this.showWaiting(false);
       this.output.dataset.verdict = 'wrong';
       setText(this.output, sentence(`${error instanceof Error ? error.message : error}${error instanceof ApiError && error.fix ? `: ${error.fix}` : ''}`));
       this.button.disabled = false;
     }
+  }
+
+  /** Show for how long a training has been starting: loading PyTorch and compiling take a while. @param {boolean} on */
+  showWaiting(on) {
+    this.waiting.hidden = !on;
+    setText(this.seconds, `${Math.round((performance.now() - this.startedAt) / 1000)} s`);
   }
 
   /** Find the training that was started here before the page was loaded again. */
@@ -134,6 +149,7 @@ export class TrainingControl {
       return;
     }
     this.job = job;
+    this.showWaiting(job.state === 'running' && !job.run);
     if (job.run && this.opened !== job.run) {
       await this.runs.loadRuns();
       if (await this.runs.open(job.run, true)) {
@@ -144,13 +160,16 @@ export class TrainingControl {
     if (job.state !== 'running') {
       this.button.disabled = false;
       this.output.dataset.verdict = job.state === 'failed' ? 'wrong' : 'right';
-      setText(this.output, job.state === 'failed' ? `It failed: ${job.error}` : `The training has ${job.state === 'stopped' ? 'been stopped; its run is saved' : 'finished'}.`);
+      const text = job.state === 'failed' ? `It failed: ${job.error}` : `The training has ${job.state === 'stopped' ? 'been stopped; its run is saved' : 'finished'}.`;
+      setText(this.output, text);
+      announce(text);
     }
     this.showStop();
   }
 
   showStop() {
-    this.stopButton.hidden = !(this.job?.state === 'running' && this.job.run !== null && this.job.run === this.store.state.run);
+    const { run, status } = this.store.state;
+    this.stopButton.hidden = !(this.job?.state === 'running' && this.job.run !== null && this.job.run === run && status?.state !== 'finished');
   }
 
   async stop() {

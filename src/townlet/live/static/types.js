@@ -18,7 +18,7 @@
  * @typedef {'running' | 'finished' | 'stopped' | 'interrupted' | 'diverged' | 'published' | 'damaged'} RunState of a run
  * @typedef {{name: string, recipe: string, kind: Kind, state: RunState, env_steps: number, checkpoints: number, best: number | null,
  *   last: number | null, seconds: number, problem: string, scores: number[],
- *   random: number | null, lesson: string | null}} RunSummary
+ *   random: number | null, lesson: string | null, shipped: boolean}} RunSummary
  *
  * @typedef {{type: 'run_status', run: string, kind: Kind, state: RunState, env_steps: number, budget: number, episodes: number,
  *   summary: string[]}} RunStatus
@@ -43,7 +43,7 @@
  *   best: boolean, removed: string[]}} Checkpoint
  * @typedef {{line: number, column: number, path: string[], what: string, fix: string}} WorldError
  * @typedef {{type: 'world_checked', number: number, errors: WorldError[], text: string | null, spec: WorldSpec | null,
- *   description: string, differences: string[], world: World | null}} WorldChecked
+ *   description: string, differences: string[], unobserved: string[], world: World | null}} WorldChecked
  * @typedef {{type: 'world_verdict', number: number, livable: boolean, sentences: string[]}} WorldVerdict
  * @typedef {{type: 'answer', number: number, question: string, sentences: string[],
  *   options: {label: string, chance: number, low: number, high: number, steps: number}[]}} Answer

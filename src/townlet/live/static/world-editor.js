@@ -19,6 +19,7 @@ import { YamlEditor } from './yaml-editor.js';
  * @typedef {import('./world-form.js').Selection} Selection
  */
 
+const NEW_PLACE = 'Spot'; // name of a place that was not in the palette
 const CHECK_DELAY = 120; // milliseconds after the last key
 
 export class WorldEditor {
@@ -179,7 +180,7 @@ export class WorldEditor {
     const { spec } = this;
     if (!spec || (this.map.hasCells && !cell)) return;
     const names = new Set(spec.affordances.map((place) => place.name));
-    const base = entry.name || 'MyPlace';
+    const base = entry.name || NEW_PLACE;
     let name = base;
     for (let k = 2; names.has(name); k += 1) name = `${base}${k}`;
     const lethal = spec.lethal[0];
@@ -284,7 +285,7 @@ export class WorldEditor {
       this.selection = this.nextSelection ?? this.selection;
       this.showSpec();
     }
-    this.results.showDifferences(bad.length ? [] : worldChecked.differences);
+    this.results.showDifferences(bad.length ? [] : worldChecked.differences, bad.length ? [] : worldChecked.unobserved);
     this.tryButton.disabled = bad.length > 0 || worldChecked.differences.length > 0;
     this.showHistory();
     const { previewNext } = this;

@@ -1,7 +1,7 @@
 /** What the server says about an edited world: errors, why an agent cannot play in it, and whether one can live there. */
 
 import { el, setText } from './dom.js';
-import { plural } from './format.js';
+import { listOf, plural } from './format.js';
 import { settingLabel } from './world-fields.js';
 
 const MAX_ERRORS = 12; // shown
@@ -40,9 +40,18 @@ export class WorldResults {
     if (errors.length) this.verdict.replaceChildren();
   }
 
-  /** Say before trying that this agent cannot play here. @param {string[]} differences */
-  showDifferences(differences) {
-    this.differences.hidden = !differences.length;
+  /**
+   * Say before trying what this agent cannot do here: play at all, or see what is new.
+   * @param {string[]} differences why it cannot play @param {string[]} unobserved what it does not see
+   */
+  showDifferences(differences, unobserved) {
+    this.differences.hidden = !differences.length && !unobserved.length;
+    if (!differences.length) {
+      this.differences.replaceChildren(
+        el('strong', { text: `This agent can play here, but it does not see ${listOf(unobserved)}.` }),
+        el('p', { text: 'What did not exist in its training is invisible to it. An agent that you train here sees everything: use “Start training” below.' }));
+      return;
+    }
     this.differences.replaceChildren(
       el('strong', { text: 'This agent cannot play in your world: it has learned to see and do other things.' }),
       el('ul', {}, ...differences.map((text) => el('li', { text }))),
