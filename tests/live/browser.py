@@ -43,7 +43,7 @@ PIXELS: Final = """(canvas) => {
   const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
   return new Uint32Array(data.buffer).reduce((sum, pixel) => Math.imul(sum, 31) + pixel | 0, canvas.width);
 }"""
-TIMEOUT: Final = 15.0  # seconds; generous for busy machines
+TIMEOUT: Final = 30.0  # seconds; generous for busy machines
 # Fifteen animation frames a second instead of sixty: pages are painted by the processor here.
 FEWER_FRAMES: Final = """(() => {
   const real = window.requestAnimationFrame.bind(window);

@@ -100,7 +100,7 @@ def test_link_opens_its_run_and_the_list_another(
     switch = view.page.get_by_role("button", name="Choose a run")
     switch.click()
     lines = view.page.locator("#run-list [role=option]")
-    expect(lines).to_have_count(2)
+    expect(lines).to_have_count(3)  # two runs and the shipped agent
     scores = [float(found[1]) for text in lines.all_inner_texts() if (found := re.search(r"best ([\d.]+)", text))]
     assert len(scores) == 2
     assert scores == sorted(scores, reverse=True)

@@ -22,29 +22,32 @@ from townlet.runs.folder import Run
 
 def test_one_computation_at_a_time_though_its_viewers_leave() -> None:
     running, peak, started = 0, 0, 0
-    lock = threading.Lock()
+    lock, begun, release = threading.Lock(), threading.Event(), threading.Event()
 
     def work(_: Interrupt) -> None:
         nonlocal running, peak, started
         with lock:
             running, started = running + 1, started + 1
             peak = max(peak, running)
-        time.sleep(0.05)
+        begun.set()
+        assert release.wait(60)
         with lock:
             running -= 1
 
     async def come_and_go() -> None:
         computations = Computations()
-        for _ in range(6):
-            task = asyncio.create_task(computations.run(work))
-            await asyncio.sleep(0.02)
+        tasks = [asyncio.create_task(computations.run(work)) for _ in range(6)]
+        await asyncio.to_thread(begun.wait, 60)  # the first one runs, the others wait for it
+        for task in tasks:
             task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        release.set()
         await computations.run(work)
         computations.close()
 
     asyncio.run(come_and_go())
     assert peak == 1
-    assert started < 7  # what waited was dropped
+    assert started == 2  # the first and the last: what waited was dropped
 
 
 def test_cancelled_computation_is_interrupted() -> None:

@@ -65,25 +65,27 @@ export class TownPainter {
     if (!world) return null;
     const g = layoutGrid(world.size, this.width, this.height);
     const ratio = this.canvas.width / this.width, light = lightStrength(speed), style = themeStyle();
+    const { next, part } = this.playback.upcoming();
+    const here = timestep && this.interpolate(g, timestep, next, part);
     ctx.setTransform(1, 0, 0, 1, 0, 0);
     this.refreshLayers(g, timestep, ratio, light, leastText);
     ctx.drawImage(this.background, 0, 0);
+    ctx.setTransform(ratio, 0, 0, ratio, 0, 0);
     if (world.temporal && timestep) {
-      ctx.setTransform(ratio, 0, 0, ratio, 0, 0);
-      const hour = timestep.hour + this.playback.upcoming().part;
-      drawDaylight(ctx, g, world, hour, this.affordanceCells(), light, Number(style.getPropertyValue('--night')), this.floor(timestep));
-      ctx.setTransform(1, 0, 0, 1, 0, 0);
+      const night = Number(style.getPropertyValue('--night'));
+      drawDaylight(ctx, g, world, timestep.hour + part, this.affordanceCells(), light, night, this.floor(timestep));
     }
+    if (here) this.drawTrail(g, here, style); // below the names of the places
+    ctx.setTransform(1, 0, 0, 1, 0, 0);
     ctx.drawImage(this.affordances, 0, 0);
     ctx.setTransform(ratio, 0, 0, ratio, 0, 0);
-    return timestep && this.paintAgent(g, timestep, style);
+    if (timestep && here) this.paintAgent(g, timestep, here);
+    return here;
   }
 
-  /** @param {import('./grid.js').Grid} g @param {Timestep} timestep @param {CSSStyleDeclaration} style */
-  paintAgent(g, timestep, style) {
+  /** @param {import('./grid.js').Grid} g @param {Timestep} timestep @param {Point} here */
+  paintAgent(g, timestep, here) {
     const { next, part } = this.playback.upcoming();
-    const here = this.interpolate(g, timestep, next, part);
-    this.drawTrail(g, here, style);
     const inUse = (/** @type {Timestep} */ one) => one.using < this.affordanceCells().length;
     let using = inUse(timestep) ? timestep : null;
     if (!using && next && part > 0 && inUse(next)) using = next;
@@ -96,7 +98,6 @@ export class TownPainter {
       bob: next && this.isMoving(timestep, next) ? Math.abs(Math.sin(part * Math.PI)) : 0,
       ring: using && ticks > 1 ? Math.min(1, (using.progress + (using === timestep ? part : part - 1)) / ticks) : 0,
     });
-    return here;
   }
 
   /** Darken the town of an agent that died. */
