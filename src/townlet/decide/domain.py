@@ -193,6 +193,7 @@ class Domain(Protocol):
 
     def check_log(self, settings: Mapping[str, Any]) -> None:
         """Raise `ForeignLog` if decisions made with these settings cannot be continued or repeated."""
+        return None
 
     def initial_territory_state(self) -> ObservationRow:
         """State of a new territory: columns that the service carries from one observation to the next."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Final
 
 from townlet.decide.domain import Domain
@@ -23,9 +24,12 @@ class Domains(dict[str, Domain]):
         elif name in points:
             domain = load_installed(points[name])
         else:
-            raise TownletError(f"no domain is called '{name[:60]}'", did_you_mean(name, sorted({*self, *points})))
+            file = f"{name}{SUFFIX}"
+            hint = f"did you mean '{file}'?" if Path(file).is_file() else did_you_mean(name, sorted({*self, *points}))
+            raise TownletError(f"no domain is called '{name[:60]}'", hint)
         if domain.name in [shipped.name for shipped in SHIPPED]:
-            raise TownletError(f"{name}: a domain '{domain.name}' is included in Townlet", "choose another `name`")
+            what = f"a domain called '{domain.name}' is included in Townlet"
+            raise TownletError(what, "choose another `name`", Path(name))
         self[domain.name] = domain
         return domain
 

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
+from townlet.decide.domain import WireMessage
 from townlet.decide.domains.custom.messages import (
     OBSERVATION_KEYS,
     OUTCOME_KEYS,
@@ -26,7 +27,6 @@ from townlet.decide.domains.custom.messages import (
     read_fields,
 )
 from townlet.decide.domains.custom.source import SIMULATION, Source
-from townlet.decide.domain import WireMessage
 from townlet.decide.new_domain import MAX_NAME, NAME_CHARACTERS, is_name
 from townlet.errors import TownletError
 
@@ -95,7 +95,7 @@ class Definition:
         if wrong.any():
             index = int(wrong.argmax())
             what = f"returned {values[index]} as number {index + 1} of {len(values)}"
-            self._refuse("features", what, f"every number must lie between -{MAX_FEATURE:g} and {MAX_FEATURE:g}")
+            self._refuse("features", what, f"every number must lie between -{MAX_FEATURE:,.0f} and {MAX_FEATURE:,.0f}")
         return values.astype(np.float32)
 
     def allowed(self, observation: Fields) -> NDArray[np.bool_]:
@@ -145,7 +145,12 @@ class Definition:
         if self.game is None:
             what = "the file has no simulated game"
             raise TownletError(what, f"connect your own game, or add a {GAME}", self.source.line())
-        return self.source.call(self.game, rng)
+        game = self.source.call(self.game, rng)
+        if missing := [name for name in ("observe", "act") if not callable(getattr(game, name, None))]:
+            raise TownletError(
+                f"`{SIMULATION}` has no method {missing[0]}", f"write a {GAME}", self.source.line(SIMULATION)
+            )
+        return game
 
     # Checks when the file is loaded
 
@@ -162,11 +167,12 @@ class Definition:
 
     def _check_actions(self) -> tuple[str | int, ...]:
         actions = self._members["actions"]
+        listed: tuple[str | int, ...]
         if isinstance(actions, int) and not isinstance(actions, bool):
             valid, listed = 2 <= actions <= MAX_ACTIONS, tuple(range(min(actions, MAX_ACTIONS)))
         else:
             listed = tuple(actions) if isinstance(actions, list | tuple) else ()
-            named = all(isinstance(action, str) and 0 < len(action) <= 100 for action in listed)
+            named = all(isinstance(action, str) and action and len(action) <= 100 for action in listed)
             valid = named and 2 <= len(listed) <= MAX_ACTIONS and len(set(listed)) == len(listed)
         if not valid:
             fix = f"write 2 to {MAX_ACTIONS} different names or a number: {REQUIRED['actions']}, or actions = 4"

@@ -40,9 +40,8 @@ class CustomDomain(domain.Stateless):
     reasons: tuple[str, ...] = REASONS
     components: tuple[str, ...] = ()
     gate_settings: type[StrictModel] = CustomGateSettings
-    fixed_settings = ("options.code",)
     default_settings: Mapping[str, Any] = {
-        "learning": {"reward": {"actual": 1.0, "gate": 0.0}, "interval": 0.25, "gradient_steps": 4, "max_grad_norm": 10.0},
+        "learning": {"reward": {"actual": 1.0, "gate": 0.0}, "interval": 0.25, "gradient_steps": 4, "lr": 0.003},
         # The exploration is set, not learned, and bounds what a bad version can cost.
         "promotion": {"entropy_floor": 0.0, "min_entropy_ratio": 0.0, "small_change": 1.0},
     }  # fmt: skip
@@ -99,7 +98,7 @@ class CustomDomain(domain.Stateless):
             row |= {"features": definition.features(fields), "allowed": definition.allowed(fields)}
         except TownletError as error:
             raise self._refusal(error, "INVALID_OBSERVATION") from None
-        assert isinstance(parsed, messages.Observation)
+        assert isinstance(parsed, messages.ObservationMessage)
         return domain.Observation(parsed.territory_id, parsed.timestamp, row)
 
     def parse_report(self, message: Mapping[str, Any]) -> domain.OutcomeReport:
@@ -108,7 +107,7 @@ class CustomDomain(domain.Stateless):
             failed = domain.parse_message(messages.NotExecuted, message, "INVALID_REPORT")
             return domain.OutcomeReport(failed.decision_id, failed=True)
         parsed = domain.parse_message(model, message, "INVALID_REPORT")
-        assert isinstance(parsed, messages.Outcome)
+        assert isinstance(parsed, messages.OutcomeMessage)
         try:
             value = self._reward(messages.read_fields(parsed, messages.OUTCOME_KEYS))
         except TownletError as error:
@@ -172,7 +171,7 @@ class CustomDomain(domain.Stateless):
         self._log(str(error))
         if isinstance(error, UnusableValue):
             return InvalidMessage(code, error.diagnostics[0].what)
-        return InvalidMessage("INTERNAL", f"the code of {self.name} failed on this message; see the output of the service")
+        return InvalidMessage("INTERNAL", f"{self.name} failed on this message; see the output of the service")
 
     def _log(self, text: str) -> None:
         """Log the 1st, 10th, 100th, … failure with this text: a game may send thousands of messages per second."""

@@ -6,9 +6,12 @@ from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from typing import Any, Final
 
+import numpy as np
+
 from townlet.decide.domains.custom.definition import Definition
 from townlet.decide.domains.custom.messages import OBSERVATION_KEYS, OUTCOME_KEYS
 from townlet.decide.domains.custom.source import SIMULATION
+from townlet.errors import TownletError
 from townlet.rng import Streams
 
 TRIAL: Final = 20  # observations for which a file is tried when it is loaded
@@ -32,7 +35,7 @@ class CustomGame:
         if reply["type"] != "decision":
             return []
         outcome = definition.source.call(self._game.act, reply["action"])
-        if definition.messages.outcome is None:
+        if definition.messages.outcome is None or outcome is None:
             return []
         fields = definition.read_outcome(outcome, SIMULATION)
         return [{"type": "outcome", "decisionId": reply["decisionId"], **fields}]
@@ -44,18 +47,23 @@ class CustomGame:
 
 def try_game(definition: Definition) -> None:
     """Play a few rounds, so that mistakes in the file are found before a service starts."""
-    game, before = CustomGame(definition, 0, "trial"), None
+    game, before, reported = CustomGame(definition, 0, "trial"), None, definition.observed
     for turn in range(TRIAL):
         observation = _without(game.observe(), OBSERVATION_KEYS)
         if definition.observed and before is not None:
             definition.reward(*map(definition.scalar_fields, (before, observation)))
         before = deepcopy(observation)
         definition.features(deepcopy(observation))
-        possible = [action for action, yes in zip(definition.actions, definition.allowed(observation), strict=True) if yes]
-        if possible:
-            reply = {"type": "decision", "decisionId": "trial", "action": possible[turn % len(possible)]}
+        possible = np.flatnonzero(definition.allowed(observation))
+        if len(possible):
+            action = definition.actions[possible[turn % len(possible)]]
+            reply = {"type": "decision", "decisionId": "trial", "action": action}
             for report in game.apply(reply):
                 definition.reward(_without(report, OUTCOME_KEYS))
+                reported = True
+    if not reported:
+        what, where = f"`{SIMULATION}.act` returned no outcome in {TRIAL} rounds", definition.source.line(SIMULATION)
+        raise TownletError(what, "return what the game reports, with the fields of `outcome`", where)
 
 
 def _without(message: Mapping[str, Any], keys: Sequence[str]) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType

@@ -20,7 +20,7 @@ OUTCOME_KEYS: Final = ("type", "decisionId")
 Fields = dict[str, Any]  # of a message, by their names as in JSON
 
 
-class Observation(WireMessage):
+class ObservationMessage(WireMessage):
     """What the game asks about. Sent by the game."""
 
     type: Literal["observation"] = "observation"
@@ -28,7 +28,7 @@ class Observation(WireMessage):
     territory_id: domain.TerritoryId
 
 
-class Outcome(WireMessage):
+class OutcomeMessage(WireMessage):
     """The outcome of a decision. Sent by the game."""
 
     type: Literal["outcome"] = "outcome"
@@ -42,7 +42,7 @@ class NotExecuted(WireMessage):
     decision_id: DecisionId
 
 
-class Decision(WireMessage):
+class DecisionMessage(WireMessage):
     """Carry out this action. Sent by the service."""
 
     type: Literal["decision"] = "decision"
@@ -81,17 +81,18 @@ class Messages(NamedTuple):
 
 def observation_model(example: Any) -> type[WireMessage]:
     """The model of an observation; raises `InvalidExample`."""
-    return _model("Observation", Observation, example, OBSERVATION_KEYS)
+    return _model("Observation", ObservationMessage, example, OBSERVATION_KEYS)
 
 
 def outcome_model(example: Any) -> type[WireMessage]:
     """The model of the report of an outcome; raises `InvalidExample`."""
-    return _model("Outcome", Outcome, example, OUTCOME_KEYS)
+    return _model("Outcome", OutcomeMessage, example, OUTCOME_KEYS)
 
 
 def decision_model(actions: Sequence[str | int]) -> type[WireMessage]:
     """The model of a decision for one of these actions."""
-    return create_model("Decision", __base__=Decision, __doc__=Decision.__doc__, action=(Literal[tuple(actions)], ...))
+    action: Any = (Literal[tuple(actions)], ...)
+    return create_model("Decision", __base__=DecisionMessage, __doc__=DecisionMessage.__doc__, action=action)
 
 
 def read_fields(message: WireMessage, keys: Sequence[str]) -> Fields:
@@ -135,7 +136,8 @@ def _type(value: Any, path: str, depth: int) -> Any:
 def _list(value: Sequence[Any], path: str, depth: int) -> Any:
     if not value:
         raise InvalidExample(f"the list '{path}' is empty; show one item, from which its type follows")
-    return Annotated[list[_type(value[0], f"{path}[0]", depth)], Field(max_length=MAX_ITEMS)]  # type: ignore[misc]
+    item: Any = _type(value[0], f"{path}[0]", depth)
+    return Annotated[list[item], Field(max_length=MAX_ITEMS)]
 
 
 def _number(value: float, path: str, _: int) -> Any:
@@ -153,5 +155,5 @@ TYPES: Final[Mapping[type | tuple[type, ...], Callable[[Any, str, int], Any]]] =
     (int, float): _number,
     str: lambda *_: Annotated[str, Field(max_length=MAX_TEXT)],
     (list, tuple): _list,
-    Mapping: _object,  # type: ignore[type-abstract]
+    Mapping: _object,
 }

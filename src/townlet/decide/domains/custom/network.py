@@ -91,7 +91,7 @@ def policies(n_features: int, n_actions: int) -> Mapping[str, PolicySpec]:
     def network(options: CustomOptions) -> nn.Module:
         return RewardMLP(n_features, n_actions, options.exploration)
 
-    spec = PolicySpec("predicts the reward of every action", _inputs, network, loss=reward_loss, predict=predict_rewards)
+    spec = PolicySpec("predicts rewards of actions", _inputs, network, loss=reward_loss, predict=predict_rewards)
     return {"rewards": spec}
 
 

@@ -26,7 +26,8 @@ class Source:
             self.hash = _hash(tree)
         except (SyntaxError, ValueError, RecursionError) as error:  # ValueError: null bytes
             where = user_code.location(error, self.path, shown)
-            raise TownletError(f"the file cannot be read: {user_code.describe(error)}", "correct the file", where) from error
+            what = f"the file cannot be loaded: {user_code.describe(error)}"
+            raise TownletError(what, "correct the file", where) from error
         self._lines: dict[str, int] = {}  # of the members
         for statement in tree.body:
             targets = [statement, *getattr(statement, "targets", ()), getattr(statement, "target", None)]
@@ -44,6 +45,7 @@ class Source:
         except (Exception, SystemExit) as error:
             where = user_code.location(error, self.path, self.shown)
             name = getattr(function, "__qualname__", "a function")
+            where = where if where.line else self.line(name.partition(".")[0])  # the call itself failed
             raise TownletError(f"{name} failed: {user_code.describe(error)}", "", where) from error
 
 
