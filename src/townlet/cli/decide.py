@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from townlet.cli.console import echo, echo_err, err, out, print_integrity
-from townlet.cli.help import CommandGroup
+from townlet.cli.help import CommandGroup, FormattedCommand
 from townlet.cli.live import open_browser
 from townlet.cli.options import NO_TOKEN, AsJson, Host, NoToken, Port, permit_code
 from townlet.decide import MAX_GAMES
@@ -35,6 +35,17 @@ VERDICTS: Final = {
     "promote": "promoted", "roll_back": "restored by a rollback", "pin": "pinned", "unpin": "unpinned", "hold": "held",
     "refuse": "refused", "noted": "not applied", "gate_only": "gate only", "gate_and_network": "network again",
 }  # fmt: skip
+
+
+class DomainCommand(FormattedCommand):
+    """A command whose help page lists the domains."""
+
+    def note(self) -> str:
+        from townlet.decide.installed import installed_domains
+
+        packages = ", ".join(sorted(installed_domains()))
+        return "Domains: bandit-ads, hive, rank" + (f"; from installed packages: {packages}." if packages else ".")
+
 
 app = CommandGroup("Serve decisions to live games and learn from their outcomes.")
 
@@ -82,6 +93,7 @@ def new(
     "townlet decide serve my-game.py --allow-code",
     "townlet decide serve my-game.yaml --origin https://play.example",
     "townlet decide serve hive --host 0.0.0.0 --token-file tokens.yaml",
+    cls=DomainCommand,
 )
 def serve(
     what: Annotated[
@@ -199,6 +211,7 @@ def _print_addresses(server: Server, service_tokens: ServiceTokens | None, domai
     "townlet decide simulate hive",
     "townlet decide simulate hive --games 20 --observations 500 --stage 2",
     "townlet decide simulate hive --duplicates .1 --losses .05 --reconnects .01",
+    cls=DomainCommand,
 )
 def simulate(
     domain: Annotated[

@@ -72,7 +72,12 @@ def test_missing_file_and_missing_permission_are_explained(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(user_code, "_permitted", False)
     (tmp_path / "night.yaml").write_text("domain: my-game.py\n")
-    for words in (["serve", "my-game.py"], ["simulate", "my-game.py"], ["replay", "my-game.py"], ["serve", "night.yaml"]):
+    for words in (
+        ["serve", "my-game.py"],
+        ["simulate", "my-game.py"],
+        ["replay", "my-game.py"],
+        ["serve", "night.yaml"],
+    ):
         refused = townlet(*words)
         assert refused.code == 2
         assert "my-game.py contains code that would be run" in refused.err

@@ -91,12 +91,21 @@ def test_messages_follow_from_the_examples(write: Write, tmp_path: Path) -> None
         assert refused["message"].startswith(words)
     schema = service.domain.schema()
     assert set(schema) >= {"observation", "outcome", "not_executed", "decision", "wait"}
-    assert set(schema["observation"]["required"]) == {"timestamp", "territoryId", "distance", "shield", "stones", "hero"}
+    assert set(schema["observation"]["required"]) == {
+        "timestamp",
+        "territoryId",
+        "distance",
+        "shield",
+        "stones",
+        "hero",
+    }
     assert schema["decision"]["properties"]["action"]["enum"] == ["club", "throw", "charge", "roar"]
     service.close()
 
 
-@pytest.mark.parametrize("example", ['{"player": {"cells": [[1, 2], [3]], "name-tag": "x"}}', '{"class": 1, "model_": 2}'])
+@pytest.mark.parametrize(
+    "example", ['{"player": {"cells": [[1, 2], [3]], "name-tag": "x"}}', '{"class": 1, "model_": 2}']
+)
 def test_any_json_can_be_an_observation(write: Write, example: str, tmp_path: Path) -> None:
     fields = json.loads(example)
     file = write(
@@ -197,7 +206,10 @@ def test_reward_of_observations_sees_numbers_only(write: Write) -> None:
 
 
 def test_functions_cannot_change_the_message(write: Write) -> None:
-    vandal = ("    return [\n        observation", "    observation['hero'] = 'dragon'\n    return [\n        observation")
+    vandal = (
+        "    return [\n        observation",
+        "    observation['hero'] = 'dragon'\n    return [\n        observation",
+    )
     domain, message = DOMAINS[write(*vandal)], observed(1)
     domain.parse_observation(message)
     assert message == observed(1)

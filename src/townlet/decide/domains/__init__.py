@@ -7,7 +7,8 @@ from typing import Final
 
 from townlet.decide.domain import Domain
 from townlet.decide.domains import bandit_ads, hive, rank
-from townlet.decide.domains.custom.load import installed, load_file, load_installed
+from townlet.decide.domains.custom.load import load_file, load_installed
+from townlet.decide.installed import installed_domains
 from townlet.decide.new_domain import SUFFIX
 from townlet.errors import TownletError, did_you_mean
 
@@ -18,7 +19,7 @@ class Domains(dict[str, Domain]):
     """Domains by name. Others are loaded when they are looked up: by the path of a file, or from a package."""
 
     def __missing__(self, name: str) -> Domain:
-        points = {} if name.endswith(SUFFIX) else installed()
+        points = {} if name.endswith(SUFFIX) else installed_domains()
         if name.endswith(SUFFIX):
             domain = load_file(name)
         elif name in points:

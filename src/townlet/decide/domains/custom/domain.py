@@ -84,7 +84,9 @@ class CustomDomain(domain.Stateless):
         if settings["options"].get("code") == self._definition.source.hash:
             return
         what = f"the code of {self.name} is not the one with which these decisions were made"
-        raise ForeignLog(what, "undo the change, or choose another folder with --folder", self._definition.source.line())
+        raise ForeignLog(
+            what, "undo the change, or choose another folder with --folder", self._definition.source.line()
+        )
 
     def parse_observation(self, message: Mapping[str, Any]) -> domain.Observation:
         definition = self._definition

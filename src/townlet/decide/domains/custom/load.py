@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
@@ -16,7 +16,6 @@ from townlet.decide.domains.custom.game import try_game
 from townlet.decide.domains.custom.source import Source
 from townlet.errors import TownletError
 
-ENTRY_POINTS: Final = "townlet.domains"  # group of entry points
 FULL_FORM: Final = ("parse_observation", "parse_report", "policies", "gate")  # some members of `Domain`
 
 
@@ -28,11 +27,6 @@ def load_file(file: str) -> Domain:
     source = Source(path, file)  # a syntax error is found without running anything
     user_code.require_permission(file, f"{file} contains code that would be run, and can do anything")
     return _define(user_code.load_source(file), source, f"{shlex.quote(file)} --allow-code")
-
-
-def installed() -> dict[str, EntryPoint]:
-    """The entry points of installed packages that provide domains, by name; none is loaded."""
-    return {point.name: point for point in entry_points(group=ENTRY_POINTS)}
 
 
 def load_installed(point: EntryPoint) -> Domain:
