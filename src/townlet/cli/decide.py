@@ -74,7 +74,7 @@ AllowCode = Annotated[
 def new(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the domain, such as my-game, or a path.")],
 ) -> None:
-    """Write the file of a domain of your own: a small example that runs and learns.
+    """Write the file of your own domain: a small example that learns.
 
     It contains a simulated game. Replace its parts by those of your own game.
     """
