@@ -68,7 +68,7 @@ def test_other_code_is_refused(write: Write, tmp_path: Path, edit: tuple[str, st
         start_service(folder, domain=file)
     assert str(caught.value) == (
         f"{file}: the code of my-game is not the one with which these decisions were made; "
-        "undo the change, or choose another folder with --folder"
+        "undo the change, or choose another --folder or --storage"
     )
     with pytest.raises(TownletError, match=r"options\.code"):
         start_service(tmp_path / "another", ["options.code=0123456789ab"], domain=file)

@@ -85,7 +85,7 @@ class CustomDomain(domain.Stateless):
             return
         what = f"the code of {self.name} is not the one with which these decisions were made"
         raise ForeignLog(
-            what, "undo the change, or choose another folder with --folder", self._definition.source.line()
+            what, "undo the change, or choose another --folder or --storage", self._definition.source.line()
         )
 
     def parse_observation(self, message: Mapping[str, Any]) -> domain.Observation:
