@@ -16,6 +16,7 @@ from townlet.decide.domains import DOMAINS
 from townlet.decide.recovery import replay_folder
 from townlet.decide.storage.verify import verify
 from townlet.decide.training_thread import TrainingThread
+from townlet.errors import TownletError
 
 BROKEN_FEATURES = (
     '        observation["shield"],\n',
@@ -77,7 +78,7 @@ def test_messages_follow_from_the_examples(write: Write, tmp_path: Path) -> None
     report = {"type": "not_executed", "decisionId": answer["decisionId"]}
     assert service.report(report).reply["type"] == "outcome_ack"
     assert (service.storage.counts().joined, service.storage.counts().failed) == (1, 1)
-    for change, words in [
+    changes: list[tuple[dict[str, Any], str]] = [
         ({"distance": "near"}, "distance: Input should be a valid number"),
         ({"distance": 10**400}, "distance: "),
         ({"distance": float("nan")}, "distance: Input should be a finite number"),
@@ -85,7 +86,8 @@ def test_messages_follow_from_the_examples(write: Write, tmp_path: Path) -> None
         ({"hero": None}, "hero: Input should be a valid string"),
         ({"club": 1}, "club: Extra inputs are not permitted"),
         ({"timestamp": -1}, "timestamp: "),
-    ]:
+    ]
+    for change, words in changes:
         (refused,) = ask(service, observed(3, **change))
         assert refused["code"] == "INVALID_OBSERVATION"
         assert refused["message"].startswith(words)
@@ -219,3 +221,28 @@ def test_exit_in_a_function_does_not_end_the_service(write: Write) -> None:
     leaving = ('        observation["shield"],\n', '        exit() if observation["distance"] == 7 else 1,\n')
     with pytest.raises(InvalidMessage, match="my-game failed on this message"):
         DOMAINS[write(*leaving)].parse_observation(observed(1, distance=7.0))
+
+
+def test_game_is_optional(write: Write, tmp_path: Path) -> None:
+    file = Path(write())
+    text = file.read_text(encoding="utf-8")
+    file.write_text(text[: text.index("class Game")], encoding="utf-8")
+    service, training, _ = start_service(tmp_path / "service", domain=str(file))
+    service.warm_up()
+    training.start()
+    training.stop()
+    assert ask(service, observed(1))[0]["type"] == "decision"
+    with pytest.raises(
+        TownletError, match=rf"^{file}: the file has no simulated game; connect your own game, or add a "
+    ):
+        service.domain.make_game(1, "no game", 0)
+    service.close()
+
+
+def test_without_the_network_the_first_allowed_action_is_sent(write: Write, tmp_path: Path) -> None:
+    file = write('action != "throw" or observation["stones"] > 0', 'action != "club" or observation["stones"] > 0')
+    service, _, _ = start_service(tmp_path / "service", domain=file)
+    service.versions.set_gate_only(True, "a test")
+    answers = [ask(service, observed(time, stones=stones))[0]["action"] for time, stones in ((1, 2), (2, 0))]
+    assert answers == ["club", "throw"]
+    service.close()

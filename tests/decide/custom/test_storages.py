@@ -53,6 +53,18 @@ def test_a_reward_that_fails_leaves_the_outcome_unknown(write: Write, open_servi
     assert opened.counts().joined == 2
 
 
+@pytest.mark.parametrize("text", ["\0", "\ud800", "\u2028", "😀" * 1000, "'; DROP TABLE event; --"])
+def test_any_text_is_stored_or_refused(write: Write, open_service: Opener, text: str) -> None:
+    file = write()
+    opened = open_service((), file)
+    (answer,) = ask(opened.service, observed(1, hero=text))
+    assert answer["type"] == "decision" or answer["code"] == "INVALID_OBSERVATION"
+    made = opened.counts().decisions
+    assert made == (answer["type"] == "decision")
+    opened.close()
+    assert open_service((), file).counts().decisions == made
+
+
 @pytest.fixture
 def processes() -> Iterator[ExitStack]:
     with ExitStack() as stack:
