@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import secrets
+import shlex
 import sys
 from datetime import datetime
 from pathlib import Path
@@ -13,9 +14,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from townlet.cli.console import echo, echo_err, err, out, print_integrity
-from townlet.cli.help import CommandGroup
+from townlet.cli.help import CommandGroup, FormattedCommand
 from townlet.cli.live import open_browser
-from townlet.cli.options import NO_TOKEN, AsJson, Host, NoToken, Port
+from townlet.cli.options import NO_TOKEN, AsJson, Host, NoToken, Port, permit_code
 from townlet.decide import MAX_GAMES
 from townlet.errors import TownletError, did_you_mean
 
@@ -35,6 +36,17 @@ VERDICTS: Final = {
     "refuse": "refused", "noted": "not applied", "gate_only": "gate only", "gate_and_network": "network again",
 }  # fmt: skip
 
+
+class DomainCommand(FormattedCommand):
+    """A command whose help page lists the domains."""
+
+    def note(self) -> str:
+        from townlet.decide.installed import installed_domains
+
+        packages = ", ".join(sorted(installed_domains()))
+        return "Domains: bandit-ads, hive, rank" + (f"; from installed packages: {packages}." if packages else ".")
+
+
 app = CommandGroup("Serve decisions to live games and learn from their outcomes.")
 
 Folder = Annotated[Path, typer.Option(metavar="FOLDER", help="Folder of the service: its log and policy versions.")]
@@ -47,17 +59,48 @@ TokenFile = Annotated[
     ),
 ]
 ServiceFolder = Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of a running or stopped service.")]
+LogDomain = Annotated[
+    str | None, typer.Argument(metavar="DOMAIN", help="The file of your own domain, if it made the decisions.")
+]
+AllowCode = Annotated[
+    bool,
+    typer.Option(
+        "--allow-code", callback=permit_code, help="Allow the Python file of your own domain to run. Review it first."
+    ),
+]
+
+
+@app.with_examples("townlet decide new my-game", "townlet decide serve my-game.py --allow-code")
+def new(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the domain, such as my-game, or a path.")],
+) -> None:
+    """Write the file of your own domain: a small example that learns.
+
+    It contains a simulated game. Replace its parts by those of your own game.
+    """
+    from townlet.decide.new_domain import write_example
+
+    path = write_example(name)
+    file = shlex.quote(str(path))
+    echo(f"Wrote {path}. Serve it, and play its simulated game from another terminal:")
+    echo(f"  townlet decide serve {file} --allow-code")
+    echo(f"  townlet decide simulate {file} --allow-code")
 
 
 @app.with_examples(
     "townlet decide serve hive",
     "townlet decide serve hive learning.interval=.5 --folder night",
+    "townlet decide serve my-game.py --allow-code",
     "townlet decide serve my-game.yaml --origin https://play.example",
     "townlet decide serve hive --host 0.0.0.0 --token-file tokens.yaml",
+    cls=DomainCommand,
 )
 def serve(
     what: Annotated[
-        str, typer.Argument(metavar="DOMAIN|FILE", help="hive, bandit-ads, rank, or a YAML file of settings.")
+        str,
+        typer.Argument(
+            metavar="DOMAIN|FILE", help="A domain, the Python file of your own domain, or a YAML file of settings."
+        ),
     ] = "hive",
     overrides: Annotated[
         list[str] | None,
@@ -81,6 +124,7 @@ def serve(
     accept_data_loss: Annotated[
         bool, typer.Option("--accept-data-loss", help="Start even if log records are missing or damaged.")
     ] = False,
+    allow_code: AllowCode = False,
 ) -> None:
     """Answer the observations of games and learn continuously.
 
@@ -167,10 +211,11 @@ def _print_addresses(server: Server, service_tokens: ServiceTokens | None, domai
     "townlet decide simulate hive",
     "townlet decide simulate hive --games 20 --observations 500 --stage 2",
     "townlet decide simulate hive --duplicates .1 --losses .05 --reconnects .01",
+    cls=DomainCommand,
 )
 def simulate(
     domain: Annotated[
-        str, typer.Argument(metavar="DOMAIN", help="Game to simulate: hive, bandit-ads or rank.")
+        str, typer.Argument(metavar="DOMAIN|FILE", help="The domain to simulate, or the Python file of your own.")
     ] = "hive",
     url: Annotated[str, typer.Option(help="Address of the service.")] = f"ws://127.0.0.1:{PORT}/ws",
     folder: Annotated[
@@ -190,6 +235,7 @@ def simulate(
         float, typer.Option(min=0, max=1, help="Probability of a reconnect after each decision.")
     ] = 0.0,
     as_json: AsJson = False,
+    allow_code: AllowCode = False,
 ) -> None:
     """Play simulated games against a running service.
 
@@ -202,9 +248,8 @@ def simulate(
     from townlet.decide.simulate import NetworkFaults, client_tokens, fetch_outcomes
     from townlet.decide.simulate import simulate as play
 
-    if domain not in DOMAINS:
-        raise TownletError(f"there is no domain '{domain}'", did_you_mean(domain, sorted(DOMAINS)))
-    simulated_games = [DOMAINS[domain].make_game(seed + n, f"{domain} {seed}.{n}", stage) for n in range(games)]
+    found = DOMAINS[domain]
+    simulated_games = [found.make_game(seed + n, f"{found.name} {seed}.{n}", stage) for n in range(games)]
     # New names: the service remembers earlier territories, and their clocks cannot restart.
     name = name or f"game {secrets.token_hex(2)}"
     territories = [f"{name}.{n}" for n in range(games)]
@@ -267,14 +312,21 @@ def versions(folder: Folder = FOLDER, as_json: AsJson = False) -> None:
         echo_err(f"The serving log cannot be trusted: {summary['fault']}. After a restart the gate decides alone.")
 
 
-@app.with_examples("townlet decide replay", "townlet decide replay --folder night --json")
-def replay(folder: Folder = FOLDER, as_json: AsJson = False) -> None:
+@app.with_examples(
+    "townlet decide replay",
+    "townlet decide replay --folder night --json",
+    "townlet decide replay my-game.py --allow-code",
+)
+def replay(
+    domain: LogDomain = None, folder: Folder = FOLDER, as_json: AsJson = False, allow_code: AllowCode = False
+) -> None:
     """Retrain from the log and compare every version with the stored one.
 
     The same log gives bit-identical weights; a difference means that a file is damaged or was changed.
     """
     from townlet.decide.recovery import replay_folder
 
+    _load_domain(domain)
     results: list[dict[str, Any]] = []
     with err().status("reading the log") as status:
         for checked in replay_folder(folder):
@@ -292,17 +344,32 @@ def replay(folder: Folder = FOLDER, as_json: AsJson = False) -> None:
         raise typer.Exit(1)
 
 
-@app.with_examples("townlet decide verify decisions", "townlet decide verify night --json")
-def verify(folder: ServiceFolder, as_json: AsJson = False) -> None:
+@app.with_examples(
+    "townlet decide verify decisions",
+    "townlet decide verify night --json",
+    "townlet decide verify decisions my-game.py --allow-code",
+)
+def verify(
+    folder: ServiceFolder, domain: LogDomain = None, as_json: AsJson = False, allow_code: AllowCode = False
+) -> None:
     """Check every checksum and reference in the files of a service.
 
     Exits with code 0 if everything is intact, 1 if something is damaged, 2 if there is nothing to check.
     """
     from townlet.decide.storage.verify import verify as verify_folder
 
+    _load_domain(domain)
     with err().status("checking"):
         report = verify_folder(folder)
     print_integrity(report, as_json)
+
+
+def _load_domain(name: str | None) -> None:
+    """Load the domain that a command names, so that it is found by the name in a log."""
+    from townlet.decide.domains import DOMAINS
+
+    if name is not None:
+        DOMAINS[name]
 
 
 @app.with_examples("townlet decide backup decisions decisions-monday")

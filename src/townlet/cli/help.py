@@ -26,10 +26,12 @@ class CommandGroup(typer.Typer):
             context_settings={"help_option_names": ["--help", "-h"]},
         )  # fmt: skip
 
-    def with_examples(self, *examples: str, name: str | None = None) -> Callable[[Any], Any]:
+    def with_examples(
+        self, *examples: str, name: str | None = None, cls: type[FormattedCommand] | None = None
+    ) -> Callable[[Any], Any]:
         """Typer's decorator `command`, for formatted commands; the examples are shown at the end of the help page."""
         epilog = "\n".join(f"  $ {example}" for example in examples)
-        return self.command(name, cls=FormattedCommand, epilog=epilog)
+        return self.command(name, cls=cls or FormattedCommand, epilog=epilog)
 
 
 def format_help(command: Any, ctx: Any) -> str:
@@ -45,7 +47,8 @@ def format_help(command: Any, ctx: Any) -> str:
     console = out()
     with console.capture() as captured:
         console.print(f"Usage: {' '.join(usage)}", style="bold", markup=False)
-        for paragraph in str(command.help or "").split("\n\n"):
+        note = command.note() if isinstance(command, FormattedCommand) else ""
+        for paragraph in filter(None, [*str(command.help or "").split("\n\n"), note]):
             console.print(Text("\n" + " ".join(paragraph.split())))
         for title, entries in (
             ("Commands", [(c.name, str(c.help or "").partition("\n")[0]) for c in commands]),
@@ -66,6 +69,10 @@ class FormattedCommand(TyperCommand):
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         formatter.write(format_help(self, ctx))
+
+    def note(self) -> str:
+        """A last paragraph of the description, composed when the help page is shown."""
+        return ""
 
 
 class FormattedGroup(TyperGroup):

@@ -23,8 +23,8 @@ PROGRAM: Final = "townlet"
 NO_TOKEN: Final = "--no-token: every user of this machine can operate this server."
 
 
-def _permit(given: bool) -> None:
-    """Permit recipes to run code."""
+def permit_code(given: bool) -> None:
+    """Permit Python files of users to run."""
     if given:
         user_code.permit()
 
@@ -64,7 +64,7 @@ AllowCode = Annotated[
     bool,
     typer.Option(
         "--allow-code",
-        callback=_permit,
+        callback=permit_code,
         help="Allow recipes to run the Python files they name. Review those files first.",
     ),
 ]

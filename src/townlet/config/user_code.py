@@ -1,4 +1,4 @@
-"""Python code of users that recipes name: wrappers, agents and environments; it runs only if that is permitted.
+"""Python code of users: wrappers, agents, environments and domains; it runs only if that is permitted.
 
 Wrappers are registered with the decorator `wrapper`, agents with `townlet.agents.registry.register`.
 """
@@ -6,6 +6,7 @@ Wrappers are registered with the decorator `wrapper`, agents with `townlet.agent
 from __future__ import annotations
 
 import sys
+import traceback
 from collections.abc import Callable
 from hashlib import blake2b
 from importlib import import_module
@@ -13,9 +14,9 @@ from importlib.machinery import ModuleSpec, SourceFileLoader
 from importlib.util import module_from_spec
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NoReturn, TypeVar
 
-from townlet.errors import TownletError, did_you_mean
+from townlet.errors import SourceLocation, TownletError, did_you_mean
 
 Factory = TypeVar("Factory", bound=Callable[..., Any])
 ALLOW: Final = "read it, and add --allow-code if you trust it (in Python: townlet.allow_code())"
@@ -65,15 +66,15 @@ def execute_if_permitted(path: str) -> None:
     execute_file(path)
 
 
-def require_permission(source: str) -> None:
-    """Raise TownletError unless a recipe may run this Python file or import this module."""
+def require_permission(source: str, what: str = "") -> None:
+    """Raise TownletError unless this Python file may run or this module be imported; `what`: the message."""
     is_file = source.endswith(".py")
     if is_file and not Path(source).is_file():
         raise _missing_file(source)
     if _permitted or (is_file and str(Path(source).resolve()) in _executed):
         return
     does = f"runs the Python file {source}" if is_file else f"imports the Python module {source}"
-    raise TownletError(f"the recipe {does}, which can do anything", ALLOW)
+    raise TownletError(what or f"the recipe {does}, which can do anything", ALLOW)
 
 
 def load_source(source: str) -> ModuleType:
@@ -99,7 +100,7 @@ def execute_file(path: str | Path) -> None:
     if not file.is_file() or file.suffix != ".py":
         raise _missing_file(path)
     name = _module_name(file)
-    loader = SourceFileLoader(name, str(file))
+    loader = _Loader(name, str(file))
     module = module_from_spec(ModuleSpec(name, loader, origin=str(file)))
     sys.modules[name] = module
     if str(file.parent) not in sys.path:  # the file may import others beside it, as if it were run as a script
@@ -108,8 +109,34 @@ def execute_file(path: str | Path) -> None:
         loader.exec_module(module)
     except (Exception, SystemExit) as error:
         del sys.modules[name]
-        raise TownletError(f"'{path}' cannot be loaded: {type(error).__name__}: {error}", "correct the file") from error
+        what = f"the file cannot be loaded: {describe(error)}"
+        raise TownletError(what, "correct the file", location(error, file, path)) from error
     _executed.append(str(file))
+
+
+def describe(error: BaseException) -> str:
+    """An exception of a user's code in one line."""
+    try:
+        text = " ".join(str(error.msg if isinstance(error, SyntaxError) else error).split())
+    except Exception:  # its own __str__ failed
+        text = ""
+    return f"{type(error).__name__}: {text[:200]}" if text else type(error).__name__
+
+
+def location(error: BaseException, file: Path, shown: str | Path) -> SourceLocation:
+    """Where in this file an exception was raised: the innermost of its lines; `shown` is the name for messages."""
+    if isinstance(error, SyntaxError) and error.filename == str(file):
+        return SourceLocation(str(shown), error.lineno or 0, error.offset or 0)
+    frames = traceback.walk_tb(error.__traceback__)
+    lines = [line for frame, line in frames if frame.f_code.co_filename == str(file)]
+    return SourceLocation(str(shown), lines[-1] if lines else 0)
+
+
+class _Loader(SourceFileLoader):
+    """Compiles a file at every start: cached bytecode misses edits within a second that keep the size."""
+
+    def path_stats(self, path: str) -> NoReturn:
+        raise OSError
 
 
 def _missing_file(path: str | Path) -> TownletError:

@@ -119,6 +119,6 @@ def _sample_rows(probabilities, points, actions, entropies):  # type: ignore[no-
 
 
 def sample_observation(domain: Domain) -> Observation:
-    """An observation of a simulated game, in a new territory."""
-    observation = domain.parse_observation(domain.make_game(0, "warm-up", 0).observe())
+    """An example of an observation, in a new territory."""
+    observation = domain.parse_observation(domain.example())
     return observation._replace(row=observation.row | domain.initial_territory_state())

@@ -19,6 +19,7 @@ from torch import Generator, Tensor, nn
 from townlet.config.models import StrictModel
 from townlet.config.scalar import shorten
 from townlet.decide.losses import Loss, policy_gradient
+from townlet.errors import TownletError
 from townlet.nets.layers import initialize
 
 MAX_TIME: Final = 1e11  # seconds; a larger timestamp is probably in milliseconds
@@ -109,7 +110,8 @@ class Decision(NamedTuple):
     entropy: float  # entropy of the probabilities, divided by its maximum
 
 
-RewardFromNext = Callable[[ObservationBatch, ObservationBatch], NDArray[np.float64]]  # rewards [B] in [−1, 1]
+# Rewards [B] in [−1, 1]; NaN: unknown, so that the decision expires.
+RewardFromNext = Callable[[ObservationBatch, ObservationBatch], NDArray[np.float64]]
 Baseline = Callable[[ObservationBatch, GateResult, np.random.Generator], NDArray[np.int64]]  # actions [B], not learned
 
 
@@ -159,6 +161,7 @@ class Domain(Protocol):
     """A kind of game that the service decides for. All methods are pure functions of their arguments."""
 
     name: str
+    argument: str = ""  # what names it on a command line, if not `name`
     observation_type: str  # type of the messages that request a decision
     report_types: tuple[str, ...]  # types of the messages that report about one
     n_actions: int  # K
@@ -183,6 +186,14 @@ class Domain(Protocol):
     @property
     def make_game(self) -> Callable[[int, str, int], SimulatedGame]:
         """Factory of simulated games: seed, territory, stage (from 0)."""
+
+    def example(self) -> Mapping[str, Any]:
+        """An observation, as a message, for the calculations before the first game connects."""
+        return self.make_game(0, "warm-up", 0).observe()
+
+    def check_log(self, settings: Mapping[str, Any]) -> None:
+        """Raise `ForeignLog` if decisions made with these settings cannot be continued or repeated."""
+        return None
 
     def initial_territory_state(self) -> ObservationRow:
         """State of a new territory: columns that the service carries from one observation to the next."""
@@ -246,6 +257,25 @@ class LastTimes(Domain):
         if times[target] == time:
             times[target] = before[self.state_column][target]
         return {self.state_column: times}
+
+
+class Stateless(Domain):
+    """No territory state: every observation contains all that a decision depends on."""
+
+    def initial_territory_state(self) -> ObservationRow:
+        return {}
+
+    def territory_state_after(self, state: ObservationRow, action: int, time: float) -> ObservationRow:
+        return state
+
+    def territory_state_after_failure(
+        self, state: ObservationRow, before: ObservationRow, action: int, time: float
+    ) -> ObservationRow:
+        return state
+
+
+class ForeignLog(TownletError):
+    """A log cannot be continued or repeated here: its domain is unknown, or its code has changed."""
 
 
 class InvalidMessage(Exception):

@@ -61,3 +61,17 @@ def normalized_entropy(log_prob: Tensor) -> Tensor:
     safe = torch.where(log_prob.isfinite(), log_prob, 0.0)
     max_entropy = log_prob.isfinite().sum(1).clamp(min=2).log()  # at least log 2, even with a single action
     return (-(log_prob.exp() * safe).sum(1) / max_entropy).mean()
+
+
+def squared_errors(predicted: Tensor, action: Tensor, reward: Tensor) -> Tensor:
+    """(f(x, a) − r)² [B] of the chosen actions [B], for predictions f [B, K].
+
+    SquareCB needs no more (Foster and Rakhlin 2020). Multiplied by importance weights, it is the regression of Bietti,
+    Agarwal and Langford (2021, section 2.3), which gives rare actions the weight that they have in the policy's value.
+    """
+    return (chosen(predicted, action) - reward) ** 2
+
+
+def chosen(values: Tensor, action: Tensor) -> Tensor:
+    """The values [B] of the chosen actions."""
+    return values.gather(1, action[:, None]).squeeze(1)

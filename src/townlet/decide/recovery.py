@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from townlet.decide import events
+from townlet.decide.domain import ForeignLog
 from townlet.decide.domains import DOMAINS
 from townlet.decide.events import Event, ServiceStarted, TrainerRewound, VersionPublished
 from townlet.decide.settings import LearningSettings, settings_model
@@ -53,7 +54,13 @@ def first_start(log_folder: Path) -> ServiceStarted | None:
 
 def initial_state(first: ServiceStarted) -> ServiceState:
     """The state of a service before the first event of its log."""
-    domain = DOMAINS[first.settings["domain"]]
+    name = first.settings["domain"]
+    try:
+        domain = DOMAINS[name]
+    except TownletError as error:
+        fix = f"name its file: townlet decide replay {name}.py --allow-code"
+        raise ForeignLog(f"the domain '{name}' made these decisions, but it is not known here", fix) from error
+    domain.check_log(first.settings)
     return ServiceState(domain, settings_model(domain).model_validate_json(json.dumps(first.settings)))
 
 

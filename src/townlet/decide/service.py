@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
+import numpy as np
+
 from townlet.decide import events
 from townlet.decide.decider import Decider, LazyBatch, sample_observation
 from townlet.decide.domain import (
@@ -167,7 +169,9 @@ class Service:
             return
         values = reward_from_next(LazyBatch(before), LazyBatch(after))
         for number, value in zip(numbers, values, strict=True):
-            batch.write(events.OutcomeRecorded(number, float(value), "observed"))
+            unknown = np.isnan(value)
+            expired = events.DecisionsExpired(self.clock(), [number])
+            batch.write(expired if unknown else events.OutcomeRecorded(number, float(value), "observed"))
 
     def _record(
         self, batch: Batch, request: Request, observation: Observation, decision: Decision,

@@ -15,7 +15,7 @@ from townlet.config.models import StrictModel
 from townlet.config.validate import validate_model, validate_partially
 from townlet.config.yaml import Node, parse, read
 from townlet.decide.domain import NO_OPTIONS, Domain
-from townlet.errors import ConfigError, Diagnostic, did_you_mean
+from townlet.errors import ConfigError, Diagnostic, SourceLocation, TownletError, did_you_mean
 
 TOLERANCE: Final = 0.01  # allowed deviation of weights that must sum to 1
 
@@ -165,17 +165,16 @@ def _change_defaults(model: type[ModelT], defaults: Mapping[str, Any]) -> type[M
     return create_model(model.__name__, __base__=model, __doc__=model.__doc__, **fields) if fields else model
 
 
-def load_settings(source: Path | str, overrides: Sequence[str], domains: dict[str, Domain]) -> DecideSettings:
+def load_settings(source: Path | str, overrides: Sequence[str], domains: Mapping[str, Domain]) -> DecideSettings:
     """Settings from a file, or the defaults of a domain, with `key=value` overrides; raises ConfigError."""
-    node = read(source) if isinstance(source, Path) else parse(f"domain: {source}", "command line")
+    node = read(source) if isinstance(source, Path) else parse(f"domain: {json.dumps(source)}", "command line")
     node = apply_overrides(node, overrides)
     domain = node.child("domain")
-    name = str(domain.value) if domain else ""
-    if name not in domains:
-        where = (domain or node).location if isinstance(source, Path) else None
-        what = f"no domain is called '{name}'" if domain else "`domain` is missing"
-        raise ConfigError([Diagnostic(what, did_you_mean(name, sorted(domains)), where)])
-    model = settings_model(domains[name])
+    where = (domain or node).location if isinstance(source, Path) else None
+    if domain is None:
+        raise ConfigError([Diagnostic("`domain` is missing", did_you_mean("", sorted(domains)), where)])
+    found = _find(str(domain.value), source, where, domains)
+    model, node = settings_model(found), apply_overrides(node, [f"domain={found.name}"])
     try:
         settings = validate_model(model, node)
     except ConfigError as error:
@@ -184,6 +183,15 @@ def load_settings(source: Path | str, overrides: Sequence[str], domains: dict[st
     if errors := _inconsistencies(settings, node):
         raise ConfigError(errors)
     return settings
+
+
+def _find(name: str, source: Path | str, where: SourceLocation | None, domains: Mapping[str, Domain]) -> Domain:
+    """The domain that settings name; the path of its file is relative to that of the settings."""
+    path = str(source.parent / name) if isinstance(source, Path) and name.endswith(".py") else name
+    try:
+        return domains[path]
+    except TownletError as error:
+        raise ConfigError(Diagnostic(d.what, d.fix, d.where or where) for d in error.diagnostics) from error
 
 
 def _inconsistencies(settings: DecideSettings, node: Node) -> list[Diagnostic]:

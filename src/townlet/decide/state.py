@@ -23,7 +23,7 @@ from pydantic_core import to_json
 
 from townlet.decide import events
 from townlet.decide.buffer import ExperienceBuffer
-from townlet.decide.domain import Domain, Observation, ObservationRow
+from townlet.decide.domain import Domain, InvalidMessage, Observation, ObservationRow
 from townlet.decide.join import Join, OutcomeStatus, report_digest
 from townlet.decide.settings import DecideSettings, settings_hash, settings_model
 from townlet.decide.territories import MAX_ANSWERS, Territories, Territory, max_territories
@@ -171,6 +171,7 @@ class ServiceState:
         if (domain := started.settings["domain"]) != self.domain.name:
             what = f"this folder holds decisions for {domain}, not for {self.domain.name}"
             raise TownletError(what, f"serve {domain}, or choose another folder with --folder")
+        self.domain.check_log(started.settings)
         self.update_settings(settings_model(self.domain).model_validate_json(json.dumps(started.settings)))
 
     def update_settings(self, settings: DecideSettings) -> None:
@@ -188,7 +189,7 @@ class ServiceState:
         territory = self.territory(decision.territory)
         territory_state = territory.state
         # `| territory_state` overwrites columns of a live observation: the territory may have been evicted since.
-        observation = observation or self.domain.parse_observation(decision.message)
+        observation = observation or self._parse_logged(decision)
         row = observation.row | territory_state
         self.join.add_decision(decision.number, decision.territory, decision.game_time, decision.at, decision.send)
         self.totals.reasons[decision.reason] = self.totals.reasons.get(decision.reason, 0) + 1
@@ -210,6 +211,13 @@ class ServiceState:
         self.territories.store(decision.territory, stored)
         for listener in self.decision_listeners:
             listener(complete)
+
+    def _parse_logged(self, decision: events.DecisionMade) -> Observation:
+        try:
+            return self.domain.parse_observation(decision.message)
+        except InvalidMessage as error:  # it was valid when the decision was made
+            what = f"the domain {self.domain.name} can no longer read decision {decision.number} of the log: {error}"
+            raise TownletError(what, "restore the modules that it uses, or choose another folder") from error
 
     def _add_outcome(self, outcome: events.OutcomeRecorded) -> None:
         failed = outcome.how == "failed"

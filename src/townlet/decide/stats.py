@@ -250,6 +250,7 @@ class ServiceStats:
         service, serving = self.service, self.service.versions.serving
         return {
             "domain": service.domain.name,
+            "argument": service.domain.argument or service.domain.name,
             "policy": service.settings.policy,
             "now": service.clock(),
             "uptime_seconds": time.monotonic() - self._started,

@@ -91,7 +91,8 @@ def _register_agent(node: Node) -> None:
         try:
             user_code.execute_if_permitted(file)
         except TownletError as error:
-            raise ConfigError(Diagnostic(d.what, d.fix, where) for d in error.diagnostics) from error
+            described = ((f"{d.where}: {d.what}" if d.where else d.what, d.fix) for d in error.diagnostics)
+            raise ConfigError(Diagnostic(what, fix, where) for what, fix in described) from error
     if isinstance(name, str) and (fix := registry.load_error(name)):
         raise ConfigError([Diagnostic(f"the agent '{name}' cannot be used", fix, node.location_of("agent", "name"))])
 

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from townlet.decide.domain import InvalidMessage
-from townlet.decide.domains.rank.exploration import ExplorationSettings, explore
 from townlet.decide.domains.rank.features import MAX_ACTIONS, encode, flatten
 from townlet.decide.domains.rank.networks import LinearRewards, MlpRewards
+from townlet.decide.exploration import ExplorationSettings, explore
 from townlet.nets.layers import initialize
 
 names = st.text("abcde", min_size=1, max_size=3)

@@ -250,9 +250,9 @@ class FileStorage:
         """Whether the next observation after a decision was not logged, so that its outcome stays unknown."""
         return number in self._missed
 
-    def miss(self, number: int) -> None:
-        """Note that the next observation after a decision was not logged: a later one is not the next one."""
-        self._missed.add(number)
+    def miss(self, *numbers: int) -> None:
+        """Note that the next observation after decisions was not logged: a later one is not the next one."""
+        self._missed.update(numbers)
 
 
 class FileBatch:
@@ -284,6 +284,8 @@ class FileBatch:
         record = self._storage.try_write(event, observation)
         if record is None and isinstance(event, events.OutcomeRecorded):
             self._storage.miss(event.number)
+        if record is None and isinstance(event, events.DecisionsExpired):
+            self._storage.miss(*event.numbers)
         if isinstance(event, events.DecisionMade) and (surplus := self._state.surplus_territories):
             self._storage.try_write(events.TerritoriesEvicted(surplus))
         return record

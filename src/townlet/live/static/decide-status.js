@@ -19,7 +19,7 @@ export class ServiceStatus {
     this.lastMessage = performance.now();
     this.hasStats = false; // stats have arrived
     this.slow = false;
-    this.domain = '';
+    this.argument = '';
     setTimeout(() => { this.slow = true; this.draw(); }, SLOW);
     setInterval(() => this.draw(), 1000);
     byId('invitation-copy').addEventListener('click', async () => {
@@ -41,8 +41,8 @@ export class ServiceStatus {
   show(stats) {
     this.lastMessage = performance.now();
     this.hasStats = true;
-    const { domain, uptime_seconds: uptime, gate_only: gateOnly, version } = stats.service;
-    this.domain = domain;
+    const { domain, argument, uptime_seconds: uptime, gate_only: gateOnly, version } = stats.service;
+    this.argument = argument;
     setText(byId('domain'), domain);
     setText(byId('uptime'), `up for ${formatDuration(uptime)}`);
     this.label = version ? `version ${version} serving` : 'no version yet';
@@ -64,7 +64,7 @@ export class ServiceStatus {
     state.dataset.state = status;
     byId('banner').hidden = !(this.hasStats && (lost || stalled));
     setText(byId('banner-text'), lost
-      ? `The service has stopped or does not answer. Start it again with “townlet decide serve ${this.domain}” in the same folder; the page reconnects automatically and shows the last data until then.`
+      ? `The service has stopped or does not answer. Start it again with “townlet decide serve ${this.argument}” in the same folder; the page reconnects automatically and shows the last data until then.`
       : `No data from the service for ${silent} s. The page shows the last data.`);
     document.body.toggleAttribute('data-stale', lost || stalled);
     this.showEmptyState(phase);
@@ -92,7 +92,7 @@ export class ServiceStatus {
     const address = new URL('ws', location.href);
     address.protocol = location.protocol === 'https:' ? 'wss:' : 'ws:';
     setText(byId('invitation-text'), `Games connect to ${address.href}. To try the service, run simulated games:`);
-    setText(byId('invitation-command'), `townlet decide simulate ${stats.service.domain} --url ${address.href}`);
+    setText(byId('invitation-command'), `townlet decide simulate ${stats.service.argument} --url ${address.href}`);
   }
 }
 

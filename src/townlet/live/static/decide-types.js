@@ -3,7 +3,7 @@
  * Defined in townlet.decide.
  *
  * @typedef {{name: string, critical: boolean, what: string, fix: string, since: number}} Alarm
- * @typedef {{domain: string, policy: string, now: number, uptime_seconds: number, version: number, gate_only: boolean,
+ * @typedef {{domain: string, argument: string, policy: string, now: number, uptime_seconds: number, version: number, gate_only: boolean,
  *   games: number, problem: string}} Service `now` and all `at`, `since`, `time`: seconds since 1970
  * @typedef {{running: boolean, interval: number, steps: number, steps_per_second: number, step_seconds: number,
  *   failed: number, restarts: number, problem: string, agreement_lifetime: number | null,

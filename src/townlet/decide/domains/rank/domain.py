@@ -13,7 +13,7 @@ from torch import nn
 
 from townlet.config.models import StrictModel
 from townlet.decide import domain
-from townlet.decide.domain import Baseline, ColumnSpec, Domain, GateResult, ObservationBatch, ObservationRow, PolicySpec
+from townlet.decide.domain import Baseline, ColumnSpec, GateResult, ObservationBatch, PolicySpec
 from townlet.decide.domains.rank import messages
 from townlet.decide.domains.rank.features import COLUMNS, MAX_ACTIONS
 from townlet.decide.domains.rank.game import NewsSite
@@ -31,7 +31,7 @@ class RankGateSettings(StrictModel):
     """No settings: the gate sends every action that is not excluded."""
 
 
-class Rank(Domain):
+class Rank(domain.Stateless):
     """Which of up to 50 actions first? Rewards are reported, or are a default after some time."""
 
     name = "rank"
@@ -67,17 +67,6 @@ class Rank(Domain):
     parse_observation = staticmethod(messages.parse_observation)
     parse_report = staticmethod(messages.parse_report)
     reply = staticmethod(messages.reply)
-
-    def initial_territory_state(self) -> ObservationRow:
-        return {}
-
-    def territory_state_after(self, state: ObservationRow, action: int, time: float) -> ObservationRow:
-        return state
-
-    def territory_state_after_failure(
-        self, state: ObservationRow, before: ObservationRow, action: int, time: float
-    ) -> ObservationRow:
-        return state
 
     def confidence(self, probabilities: Floats) -> Floats:
         """Probability of the most likely action, clipped because rounding may push it slightly above 1."""
@@ -125,4 +114,4 @@ class Rank(Domain):
         }
 
 
-DOMAIN: Final[Domain] = Rank()
+DOMAIN: Final[domain.Domain] = Rank()

@@ -5,19 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from townlet.decide.losses import chosen
+
 
 def importance_weights(propensity: Tensor, limit: float) -> Tensor:
     """w = min(1 / p, limit) for the propensities [B] of the chosen actions."""
     return propensity.reciprocal().clamp(max=limit)
-
-
-def squared_errors(predicted: Tensor, action: Tensor, reward: Tensor) -> Tensor:
-    """(f(x, a) − r)² [B] of the chosen actions [B], for predictions f [B, K].
-
-    SquareCB needs no more (Foster and Rakhlin 2020). Multiplied by importance weights, it is the regression of Bietti,
-    Agarwal and Langford (2021, section 2.3), which gives rare actions the weight that they have in the policy's value.
-    """
-    return (_of(predicted, action) - reward) ** 2
 
 
 def doubly_robust_loss(
@@ -29,11 +22,6 @@ def doubly_robust_loss(
     `model` [B, K], is fitted to the chosen actions alone; no gradient flows from r̃ into it.
     """
     q = model.detach()
-    estimate = q.scatter_add(1, action[:, None], (weight * (reward - _of(q, action)))[:, None])
+    estimate = q.scatter_add(1, action[:, None], (weight * (reward - chosen(q, action)))[:, None])
     squares = torch.where(allowed, (predicted - estimate) ** 2, 0.0).sum(1) / allowed.sum(1).clamp(min=1)
-    return squares + (_of(model, action) - reward) ** 2
-
-
-def _of(values: Tensor, action: Tensor) -> Tensor:
-    """The values [B] of the chosen actions."""
-    return values.gather(1, action[:, None]).squeeze(1)
+    return squares + (chosen(model, action) - reward) ** 2

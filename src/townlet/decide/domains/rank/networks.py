@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-from townlet.decide.domains.rank.exploration import ExplorationSettings, explore
+from townlet.decide.exploration import ExplorationSettings, explore
 from townlet.nets.layers import MLP, ZeroTable, make_head
 
 STATISTICS_BITS: Final = 12  # of the hash of a number, for its mean and deviation

@@ -10,11 +10,11 @@ from torch import Tensor, nn
 
 from townlet.config.models import StrictModel
 from townlet.decide.domain import PolicySpec
-from townlet.decide.domains.rank.exploration import ExplorationSettings, explore
 from townlet.decide.domains.rank.features import COLUMNS
-from townlet.decide.domains.rank.losses import doubly_robust_loss, importance_weights, squared_errors
+from townlet.decide.domains.rank.losses import doubly_robust_loss, importance_weights
 from townlet.decide.domains.rank.networks import LinearRewards, MlpRewards, RewardNetwork
-from townlet.decide.losses import LossBatch, LossSettings, normalized_entropy
+from townlet.decide.exploration import ExplorationSettings, explore
+from townlet.decide.losses import LossBatch, LossSettings, normalized_entropy, squared_errors
 
 FIXED: Final = ("options.bits", "options.update", "options.use_ids")  # they determine the network
 

@@ -51,7 +51,7 @@ READ_PENDING: Final = """
     SELECT number, territory, game_time, observation FROM decision
     WHERE status = 0 AND territory = ANY(%s) ORDER BY game_time, number FOR UPDATE"""
 NEW_NUMBERS: Final = "SELECT nextval('decision_number') FROM generate_series(1, %s)"
-JOIN_DECISIONS: Final = f"UPDATE decision SET status = {JOINED}, observation = NULL WHERE number = ANY(%s)"
+END_DECISIONS: Final = "UPDATE decision SET status = %s, observation = NULL WHERE number = ANY(%s)"
 INSERT_DECISIONS: Final = """
     INSERT INTO decision (number, territory, game_time, at, client, action, status, reply, inactive, observation)
     SELECT * FROM unnest(%s::bigint[], %s::text[], %s::float8[], %s::float8[], %s::text[], %s::int[], %s::smallint[],
@@ -268,19 +268,21 @@ class PostgresBatch:
         yield
         made = [event for event, _, _ in self._decisions]
         joined = [event.number for event in self._events if isinstance(event, events.OutcomeRecorded)]
+        expired = [n for event in self._events if isinstance(event, events.DecisionsExpired) for n in event.numbers]
         states = [self._storage.territories.encode(self._states[event.territory]) for event in made]
         with self._connection.pipeline():
             self._connection.execute(INSERT_EVENTS, [[events.encode(event).decode() for event in self._events]])
-            if joined:
-                self._connection.execute(JOIN_DECISIONS, [joined])
+            for status, numbers in ((JOINED, joined), (EXPIRED, expired)):
+                if numbers:
+                    self._connection.execute(END_DECISIONS, [status, numbers])
             if made:
                 fields = ((e.number, e.territory, e.game_time, e.at, e.client, e.action) for e in made)
                 number, territory, game_time, at, client, action = map(list, zip(*fields, strict=True))
-                status = [NONE if event.send else WAITED for event in made]
+                statuses = [NONE if event.send else WAITED for event in made]
                 replies = [to_json(event.reply).decode() for event in made]
                 rows = [row for _, _, row in self._decisions]
                 inactive = [deferred and event.send for event, deferred, _ in self._decisions]
-                values = [number, territory, game_time, at, client, action, status, replies, inactive, rows]
+                values = [number, territory, game_time, at, client, action, statuses, replies, inactive, rows]
                 self._connection.execute(INSERT_DECISIONS, values)
                 self._connection.execute(STORE_TERRITORIES, [territory, states, game_time, at, client])
 

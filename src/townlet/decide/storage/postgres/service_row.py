@@ -41,6 +41,7 @@ def _check_settings(stored: dict[str, object], domain: Domain, settings: DecideS
     if stored["domain"] != domain.name:
         what = f"{where} holds decisions for {stored['domain']}, not for {domain.name}"
         raise TownletError(what, f"serve {stored['domain']}, or name another database")
+    domain.check_log(stored)
     before = settings_model(domain).model_validate_json(json.dumps(stored))
     for name in (*FIXED_SETTINGS, *domain.fixed_settings):
         current, fixed = attrgetter(name)(settings), attrgetter(name)(before)
