@@ -242,7 +242,7 @@ def test_javascript_client_leaves_a_silent_connection_and_drops_expired_requests
 
     with listening(silent_at_first) as url:
         found = run_js(SILENT, url)
-    assert found == {"first": f"{url} has not answered for 1.5 s", "second": {"n": 2}, "connections": 2}
+    assert found == {"first": f"no answer from {url} for 1.5 s", "second": {"n": 2}, "connections": 2}
     assert received == [(1, 1), (2, 2)]
 
 
@@ -317,5 +317,5 @@ console.log(JSON.stringify({{ pong, problem, connections: refused.connections }}
 def test_javascript_client_is_served_by_a_real_service(run_js: RunJs, service: Process) -> None:
     found = run_js(SERVICE, service.address)
     assert found["pong"] == {"type": "pong"}
-    assert found["problem"] == f"{service.address} has not answered for 1 s"
+    assert found["problem"] == f"no answer from {service.address} for 1 s"
     assert found["connections"] == 0

@@ -27,7 +27,8 @@ FIRST_DELAY, MAX_DELAY = 0.05, 5.0  # seconds between attempts to connect, doubl
 MAX_UNANSWERED: Final = 32  # messages in flight; the service reads at most twice as many
 MAX_WAITING: Final = 1000  # messages in the queue; further ones are refused
 CLOSE_TIMEOUT: Final = 1.0  # seconds for the closing handshake
-MAX_ANSWER: Final = 1 << 20  # bytes of an answer
+MAX_MESSAGE: Final = 1 << 17  # bytes; the service closes the connection of a longer one
+MAX_ANSWER: Final = 1 << 20  # bytes
 STATUS_TEXTS: Final = {  # why a handshake was refused; some servers answer 403 for any reason
     401: "the token is missing or wrong",
     403: "the token is not a game's, or this Origin is not allowed",
@@ -104,13 +105,16 @@ class Client:
 
     async def request(self, message: Mapping[str, Any]) -> dict[str, Any]:
         """Send a message and return its answer, across reconnects; raises NoAnswer after the timeout."""
+        text = json.dumps(message, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+        if (size := len(text.encode())) > MAX_MESSAGE:
+            raise ValueError(f"the message has {size} bytes; the service accepts {MAX_MESSAGE}")
         if self._closed or self.refused:
             raise NoAnswer(CLOSED if self._closed else self._refusal())
         if len(self._waiting) >= MAX_WAITING:  # drop those that timed out
             self._waiting = deque(other for other in self._waiting if not other.answer.done())
         if len(self._waiting) >= MAX_WAITING:
             raise NoAnswer(f"{MAX_WAITING} messages are waiting; send fewer")
-        request = PendingRequest(json.dumps(message, separators=(",", ":"), allow_nan=False), asyncio.Future())
+        request = PendingRequest(text, asyncio.Future())
         self._waiting.append(request)
         self._wake.set()
         try:
