@@ -16,6 +16,7 @@ CLIENTS: Final = {  # path to file and media type
     "/client.cs": ("TownletClient.cs", "text/plain"),
 }
 EXAMPLES: Final = "/examples"
+EXAMPLE_DOMAIN: Final = "rank"  # the one that the example plays with
 
 
 def is_public_file(path: str) -> bool:
