@@ -13,12 +13,14 @@ PROJECT = """<Project Sdk="Microsoft.NET.Sdk"><PropertyGroup><OutputType>Exe</Ou
 <TargetFramework>net8.0</TargetFramework><RollForward>Major</RollForward><LangVersion>7.3</LangVersion>
 <AssemblyName>program</AssemblyName></PropertyGroup></Project>"""
 
+MCS = ("-warn:4", "-warnaserror", "-nowarn:649")  # 649: a field that only JSON sets
+
 
 def compile_csharp(sources: Sequence[Path], folder: Path) -> list[str]:
     """Compile a program; the command that runs it. Skips where no compiler is installed."""
     if (mcs := shutil.which("mcs")) and (mono := shutil.which("mono")):
         program = folder / "program.exe"
-        compiler, command = [mcs, "-warn:4", "-warnaserror", f"-out:{program}", *map(str, sources)], [mono, str(program)]
+        compiler, command = [mcs, *MCS, f"-out:{program}", *map(str, sources)], [mono, str(program)]
     elif dotnet := shutil.which("dotnet"):
         (folder / "program.csproj").write_text(PROJECT, encoding="utf-8")
         for source in sources:
