@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -147,7 +147,7 @@ def csharp_game(folder: Path, server: Process) -> list[str]:
     return compile_csharp([client, game, Path(__file__).parent / "clients" / "UnityEngine.cs"], folder)
 
 
-GAMES = {
+GAMES: dict[str, Callable[[Path, Process], list[str]]] = {
     "python": partial(python_game, "game"), "python without asyncio": partial(python_game, "loop"),
     "javascript": javascript_game, "csharp": csharp_game,
 }  # fmt: skip

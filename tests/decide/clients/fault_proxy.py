@@ -66,7 +66,8 @@ class FaultProxy:
         headers = {name: request.headers[name] for name in ("Authorization",) if name in request.headers}
         _, _, query = request.path.partition("?")
         try:
-            upstream = await connect(f"{self.service}?{query}", additional_headers=headers, proxy=None, compression=None)
+            url = f"{self.service}?{query}"
+            upstream = await connect(url, additional_headers=headers, proxy=None, compression=None)
         except InvalidStatus as error:
             status = error.response.status_code
             return link.respond(http.HTTPStatus(status if status in SHOWN_STATUSES else 502), "refused")

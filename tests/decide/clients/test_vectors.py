@@ -1,9 +1,9 @@
 """Every client passes the same vectors, against a real service behind a proxy that injects faults.
 
 `vectors.json` lists steps of messages that are sent at once, and the expected answers: an object names the fields that
-must be equal, a text is the pattern of an error. A driver for each language reads from its standard input the URL, the
-token, the timeout in milliseconds, and a message in each line; an empty line ends a step. It prints each answer as JSON,
-an error after "! ", then the answer to a message after the client was closed, and the number of its connections.
+must be equal, a text is the pattern of an error. A driver for each language reads lines from its standard input: the
+URL, the token, the timeout in milliseconds, then the messages; an empty line ends a step. It prints each answer as
+JSON, an error after "! ", then the answer to a message after the client was closed, and the number of its connections.
 """
 
 from __future__ import annotations
