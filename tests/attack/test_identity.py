@@ -116,7 +116,8 @@ READ, CHANGE, PLAY, PUBLIC, ANY = "read", "change", "play", "public", "any role"
 ENDPOINTS = {  # what it takes
     "GET /": READ, "GET /api/decide/stats": READ, "GET /api/decide/versions": READ, "GET /api/decide/me": READ,
     "GET /metrics": READ, "GET /openapi.json": READ, "GET /api/decide/schema": ANY, "GET /health": PUBLIC,
-    "GET /client.js": PUBLIC, "GET /static/decide.js": PUBLIC, "POST /api/decide/unpin": CHANGE,
+    "GET /client.js": PUBLIC, "GET /client.d.ts": PUBLIC, "GET /client.cs": PUBLIC, "GET /examples/": PUBLIC,
+    "GET /static/decide.js": PUBLIC, "POST /api/decide/unpin": CHANGE,
     "POST /api/decide/gate-only": CHANGE, "POST /api/decide/pin": CHANGE, "POST /api/decide/rollback": CHANGE,
     "WEBSOCKET /ws": PLAY, "WEBSOCKET /ws/stats": READ,
 }  # fmt: skip

@@ -29,6 +29,7 @@ from townlet.decide.client import Client, NoAnswer
 from townlet.decide.domains import DOMAINS
 from townlet.decide.settings import load_settings
 from townlet.decide.simulate import simulate
+from townlet.decide.sync_client import SyncClient
 from townlet.errors import TownletError
 
 SCRIPT = Path(townlet.decide.client.__file__).parent / "static" / "client.js"
@@ -159,6 +160,54 @@ def test_client_backs_off_from_a_full_service(tmp_path: Path, monkeypatch: pytes
     asyncio.run(play())
 
 
+def test_synchronous_client_fails_pending_requests_when_it_is_closed() -> None:
+    async def silent(link: ServerConnection) -> None:
+        async for _ in link:
+            pass
+
+    with listening(silent) as url:
+        client = SyncClient(url)
+        pending = [client.submit(PING) for _ in range(40)]  # more than are in flight
+        client.close()
+        assert [str(request.exception(20)) for request in pending] == ["the client is closed"] * 40
+        client.close()
+        with pytest.raises(NoAnswer, match="the client is closed"):
+            client.submit(PING)
+    assert "townlet client" not in {thread.name for thread in threading.enumerate()}
+
+
+def test_synchronous_client_serves_several_threads() -> None:
+    answers: dict[int, dict[str, Any]] = {}
+
+    def send(number: int) -> None:
+        answers[number] = client.request({"n": number})
+
+    with listening(echo) as url, SyncClient(url, timeout=20) as client:
+        threads = [threading.Thread(target=send, args=[number]) for number in range(20)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(20)
+        assert client.connections == 1
+    assert answers == {number: {"type": "echo", "text": {"n": number}} for number in range(20)}
+
+
+@pytest.mark.parametrize("garbage", ["<html>", "[1]"])
+def test_client_leaves_a_server_that_is_no_decision_service(garbage: str) -> None:
+    links = 0
+
+    async def wrong_at_first(link: ServerConnection) -> None:
+        nonlocal links
+        links += 1
+        if links == 1:
+            await link.send(garbage)  # before any request
+        await echo(link)
+
+    with listening(wrong_at_first) as url:
+        assert asyncio.run(ping(url, 20)) == {"type": "echo", "text": PING}
+    assert links == 2
+
+
 async def only_pongs(link: ServerConnection) -> None:
     async for text in link:
         if json.loads(text) == PING:
@@ -242,7 +291,7 @@ def test_javascript_client_leaves_a_silent_connection_and_drops_expired_requests
 
     with listening(silent_at_first) as url:
         found = run_js(SILENT, url)
-    assert found == {"first": f"{url} has not answered for 1.5 s", "second": {"n": 2}, "connections": 2}
+    assert found == {"first": f"no answer from {url} for 1.5 s", "second": {"n": 2}, "connections": 2}
     assert received == [(1, 1), (2, 2)]
 
 
@@ -317,5 +366,5 @@ console.log(JSON.stringify({{ pong, problem, connections: refused.connections }}
 def test_javascript_client_is_served_by_a_real_service(run_js: RunJs, service: Process) -> None:
     found = run_js(SERVICE, service.address)
     assert found["pong"] == {"type": "pong"}
-    assert found["problem"] == f"{service.address} has not answered for 1 s"
+    assert found["problem"] == f"no answer from {service.address} for 1 s"
     assert found["connections"] == 0

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-import runpy
 import shutil
 import signal
 import subprocess
+import sys
 import time
-from collections.abc import Iterator
+import urllib.request
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,8 @@ import pytest
 
 import townlet.decide
 from decide.ads_service import ask, start_service
-from decide.service_process import GAME, Process, environment
+from decide.clients.csharp import compile_csharp
+from decide.service_process import Process, environment
 from townlet.config.yaml import Node, parse
 from townlet.decide.domains import DOMAINS
 from townlet.decide.settings import load_settings
@@ -108,19 +111,55 @@ def test_every_error_code_is_documented() -> None:
     assert {code for code in codes if f"`{code}`" not in TEXT} == set()
 
 
-def test_documented_client_program_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TOWNLET_GAME_TOKEN", GAME)
-    server = Process(tmp_path / "service", "hive").start().wait()
-    try:
-        script = tmp_path / "game.py"
-        script.write_text(block("python game").replace("ws://127.0.0.1:8780/ws", server.address))
-        play = runpy.run_path(str(script))["play"]
-        observation = DOMAINS["hive"].make_game(1, "documented", 0).observe()
-        found = asyncio.run(play(observation))
-        assert found["type"] in ("spawn_decision", "observation_ack")
-        assert asyncio.run(play(observation)) == found
-    finally:
-        server.end(signal.SIGTERM)
+@pytest.fixture(scope="module")
+def ranking(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
+    server = Process(tmp_path_factory.mktemp("ranking"), "rank").start().wait()
+    yield server
+    server.end(signal.SIGTERM)
+
+
+def download(server: Process, path: str, file: Path) -> Path:
+    """A file that needs no token."""
+    with urllib.request.urlopen(server.origin + path, timeout=20) as answer:
+        file.write_bytes(answer.read())
+    return file
+
+
+def python_game(name: str, folder: Path, server: Process) -> list[str]:
+    script = folder / "game.py"
+    script.write_text(block(f"python {name}").replace("127.0.0.1:8780", f"127.0.0.1:{server.port}"), encoding="utf-8")
+    return [sys.executable, str(script)]
+
+
+def javascript_game(folder: Path, server: Process) -> list[str]:
+    node = shutil.which("node")
+    if node is None:
+        pytest.skip("Node is not installed")
+    download(server, "/client.js", folder / "client.mjs")
+    script = folder / "game.mjs"
+    script.write_text(block("js game").replace("127.0.0.1:8780", f"127.0.0.1:{server.port}"), encoding="utf-8")
+    return [node, str(script)]
+
+
+def csharp_game(folder: Path, server: Process) -> list[str]:
+    client, game = download(server, "/client.cs", folder / "TownletClient.cs"), folder / "LevelChooser.cs"
+    game.write_text(block("csharp game").replace("127.0.0.1:8780", f"127.0.0.1:{server.port}"), encoding="utf-8")
+    return compile_csharp([client, game, Path(__file__).parent / "clients" / "UnityEngine.cs"], folder)
+
+
+GAMES: dict[str, Callable[[Path, Process], list[str]]] = {
+    "python": partial(python_game, "game"), "python without asyncio": partial(python_game, "loop"),
+    "javascript": javascript_game, "csharp": csharp_game,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("language", GAMES)
+def test_documented_game_runs(ranking: Process, language: str, tmp_path: Path) -> None:
+    command, before = GAMES[language](tmp_path, ranking), ranking.get("/api/decide/stats")["buffer"]["joined"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment(), check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout in ("next level: caves\n", "next level: castle\n")
+    assert ranking.get("/api/decide/stats")["buffer"]["joined"] == before + 1
 
 
 @pytest.mark.skipif(not shutil.which("curl"), reason="needs curl")

@@ -21,6 +21,7 @@ from townlet.config.models import StrictModel
 from townlet.decide.batcher import make_batcher
 from townlet.decide.domain import Domain
 from townlet.decide.domains import DOMAINS
+from townlet.decide.public_files import add_public_files, is_public_file
 from townlet.decide.service import Service
 from townlet.decide.settings import DecideSettings
 from townlet.decide.stats import ServiceStats, as_prometheus
@@ -40,9 +41,8 @@ if TYPE_CHECKING:
     from townlet.decide.storage.postgres.processes import ProcessReports
 
 STATIC: Final = Path(__file__).parents[1] / "live" / "static"  # the dashboard is stored with the other pages
-CLIENT: Final = Path(__file__).parent / "static" / "client.js"  # for games in a browser
 TICK: Final = 1.0  # seconds between two periodic checks, and between two updates of a dashboard
-PUBLIC_PATHS: Final = ("/health", "/client.js")  # no token needed: load balancers and game pages have none
+HEALTH: Final = "/health"  # no token needed: load balancers have none
 STATIC_PATH: Final = "/static/"  # public too
 GAME_ROLES: Final = frozenset({tokens.GAME})
 
@@ -81,7 +81,7 @@ def access(method: str, path: str, game_prefix: str | None = None) -> frozenset[
         return GAME_ROLES
     if method == "WEBSOCKET":
         return GAME_ROLES if path == "/ws" else READERS
-    if method in ("GET", "HEAD") and (path in PUBLIC_PATHS or path.startswith(STATIC_PATH)):
+    if method in ("GET", "HEAD") and (path == HEALTH or path.startswith(STATIC_PATH) or is_public_file(path)):
         return None
     if path == "/api/decide/schema":
         return READERS | GAME_ROLES
@@ -206,14 +206,11 @@ def make_app(
     app = FastAPI(title="Decision service", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None)
     app.add_exception_handler(TownletError, _error_response)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
+    add_public_files(app)
 
     @app.get("/", include_in_schema=False)
     async def page() -> FileResponse:
         return FileResponse(STATIC / "decide.html", headers={"Cache-Control": "no-cache"})
-
-    @app.get("/client.js", include_in_schema=False)
-    async def client() -> FileResponse:
-        return FileResponse(CLIENT, media_type="text/javascript")
 
     @app.websocket("/ws")
     async def game(socket: WebSocket) -> None:
@@ -245,7 +242,7 @@ async def _tick(service: Service, learning: Learning, stats: ServiceStats) -> No
 
 
 def _add_queries(app: FastAPI, service: Service, stats: ServiceStats) -> None:
-    @app.get("/health")
+    @app.get(HEALTH)
     async def health(request: Request) -> JSONResponse:
         """200 while decisions are logged, 503 while the log cannot be written; viewers and operators see the reason."""
         healthy = service.storage.problem is None

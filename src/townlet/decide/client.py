@@ -4,7 +4,8 @@
         decision = await client.request({"type": "observation_data", ...})
         await client.request({"type": "spawn_result", "decisionId": decision["decisionId"], "success": True})
 
-Resending is safe: the same observation gets the same reply, and a report counts once.
+Resending is safe: the same observation gets the same reply, and a report counts once. `SyncClient` in
+`townlet.decide.sync_client` is the same for a game without asyncio.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import random
 import secrets
 from collections import deque
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Final, Self
 from urllib.parse import quote
 
@@ -23,8 +25,10 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketExce
 
 FIRST_DELAY, MAX_DELAY = 0.05, 5.0  # seconds between attempts to connect, doubled after each failure
 MAX_UNANSWERED: Final = 32  # messages in flight; the service reads at most twice as many
+MAX_WAITING: Final = 1000  # messages in the queue; further ones are refused
 CLOSE_TIMEOUT: Final = 1.0  # seconds for the closing handshake
-MAX_ANSWER: Final = 1 << 20  # bytes of an answer
+MAX_MESSAGE: Final = 1 << 17  # bytes; the service closes the connection of a longer one
+MAX_ANSWER: Final = 1 << 20  # bytes
 STATUS_TEXTS: Final = {  # why a handshake was refused; some servers answer 403 for any reason
     401: "the token is missing or wrong",
     403: "the token is not a game's, or this Origin is not allowed",
@@ -34,13 +38,24 @@ STATUS_TEXTS: Final = {  # why a handshake was refused; some servers answer 403 
 }
 PERMANENT: Final = (401, 403, 421)  # statuses after which a retry does not help
 TRY_AGAIN_LATER: Final = 1013  # close code: too many games
+CLOSED: Final = "the client is closed"
 
 
 class NoAnswer(ConnectionError):
     """No answer arrived in time. The service may have received the message; it is safe to send it again."""
 
 
-Request = tuple[str, asyncio.Future[dict[str, Any]]]  # a message and the future of its answer
+class InvalidAnswer(ConnectionError):
+    """What arrived is not an answer of a decision service."""
+
+
+@dataclass(eq=False, slots=True)
+class PendingRequest:
+    """A message without an answer."""
+
+    text: str
+    answer: asyncio.Future[dict[str, Any]]
+    socket: ClientConnection | None = None  # on which it was last sent
 
 
 class Client:
@@ -59,10 +74,10 @@ class Client:
         self._full_url = f"{url}{'&' if '?' in url else '?'}client={quote(self.client)}"
         self._address = url.partition("?")[0]  # for messages: the query may contain a token
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
-        self._waiting: deque[Request] = deque()  # not sent yet, oldest first
-        self._sent: deque[Request] = deque()  # sent and not answered
-        self._slots = asyncio.Semaphore(MAX_UNANSWERED)
+        self._waiting: deque[PendingRequest] = deque()  # not sent yet, oldest first
+        self._sent: deque[PendingRequest] = deque()  # sent and not answered
         self._wake = asyncio.Event()
+        self._closed = False
         self._task: asyncio.Task[None] | None = None
         self._problem = ""  # why the last attempt to connect failed; "" while connected
         self.refused = False  # whether the service has refused the connection permanently
@@ -77,29 +92,38 @@ class Client:
 
     async def close(self) -> None:
         """Disconnect; unanswered requests raise NoAnswer."""
+        self._closed = True
+        self._fail_all(CLOSED)
         if self._task:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
-        self._fail_all("the client was closed before the answer arrived")
 
     def _fail_all(self, reason: str) -> None:
-        for _, answer in (*self._sent, *self._waiting):
-            if not answer.done():
-                answer.set_exception(NoAnswer(reason))
+        for request in (*self._sent, *self._waiting):
+            if not request.answer.done():
+                request.answer.set_exception(NoAnswer(reason))
 
     async def request(self, message: Mapping[str, Any]) -> dict[str, Any]:
         """Send a message and return its answer, across reconnects; raises NoAnswer after the timeout."""
-        async with self._slots:
-            if self.refused:
-                raise NoAnswer(self._refusal())
-            answer: asyncio.Future[dict[str, Any]] = asyncio.Future()
-            self._waiting.append((json.dumps(message, separators=(",", ":"), allow_nan=False), answer))
-            self._wake.set()
-            try:
-                return await asyncio.wait_for(answer, self._timeout)
-            except TimeoutError:
-                what = f"no answer from {self._address} for {self._timeout:g} s"
-                raise NoAnswer(self._with_problem(what)) from None
+        text = json.dumps(message, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+        if (size := len(text.encode())) > MAX_MESSAGE:
+            raise ValueError(f"the message has {size} bytes; the service accepts {MAX_MESSAGE}")
+        if self._closed or self.refused:
+            raise NoAnswer(CLOSED if self._closed else self._refusal())
+        if len(self._waiting) >= MAX_WAITING:  # drop those that timed out
+            self._waiting = deque(other for other in self._waiting if not other.answer.done())
+        if len(self._waiting) >= MAX_WAITING:
+            raise NoAnswer(f"{MAX_WAITING} messages are waiting; send fewer")
+        request = PendingRequest(text, asyncio.Future())
+        self._waiting.append(request)
+        self._wake.set()
+        try:
+            return await asyncio.wait_for(request.answer, self._timeout)
+        except TimeoutError:
+            if request.socket:  # a connection without answers is probably dead, so reconnect
+                request.socket.transport.abort()
+            what = f"no answer from {self._address} for {self._timeout:g} s"
+            raise NoAnswer(self._with_problem(what)) from None
 
     async def _stay_connected(self) -> None:
         delay, full = FIRST_DELAY, False
@@ -139,16 +163,20 @@ class Client:
 
     async def _run(self, socket: ClientConnection) -> None:
         """Exchange messages until the connection breaks; unanswered messages are resent first, in order."""
-        self._waiting.extendleft(reversed([request for request in self._sent if not request[1].done()]))
+        self._waiting.extendleft(reversed([request for request in self._sent if not request.answer.done()]))
         self._sent.clear()
         self._wake.set()
         sender = asyncio.create_task(self._send(socket))
         try:
             async for text in socket:
+                answer = _parse(text)
+                if not self._sent:
+                    raise InvalidAnswer("it sent an answer without a request")
                 self._problem = ""
-                _, answer = self._sent.popleft()
-                if not answer.done():  # otherwise the request timed out
-                    answer.set_result(json.loads(text))
+                request = self._sent.popleft()
+                if not request.answer.done():  # otherwise the request timed out
+                    request.answer.set_result(answer)
+                self._wake.set()
         finally:
             sender.cancel()
             await asyncio.gather(sender, return_exceptions=True)
@@ -157,11 +185,22 @@ class Client:
         while True:
             await self._wake.wait()
             self._wake.clear()
-            while self._waiting:
-                message, answer = self._waiting.popleft()
-                if not answer.done():
-                    self._sent.append((message, answer))
-                    await socket.send(message)
+            while self._waiting and len(self._sent) < MAX_UNANSWERED:
+                request = self._waiting.popleft()
+                if not request.answer.done():
+                    request.socket = socket
+                    self._sent.append(request)
+                    await socket.send(request.text)
+
+
+def _parse(text: str | bytes) -> dict[str, Any]:
+    try:
+        answer = json.loads(text)
+    except ValueError:
+        answer = None
+    if not isinstance(answer, dict):
+        raise InvalidAnswer("its answer is not a JSON object, so it is not a decision service")
+    return answer
 
 
 def _describe(error: Exception) -> str:

@@ -7,13 +7,14 @@
 //   await client.request({ type: "spawn_result", decisionId: decision.decisionId, success: true });
 //
 // Resending is safe: the same observation gets the same answer, and a report counts once. Answers arrive in the
-// order of the messages.
+// order of the messages. Types for TypeScript are in client.d.ts.
 
 const FIRST_DELAY = 50; // milliseconds between attempts to connect
 const MAX_DELAY = 5000;
 const MAX_UNANSWERED = 32; // messages
 const TRY_AGAIN_LATER = 1013; // close code: too many games
 const MAX_WAITING = 1000; // messages in the queue; further ones are rejected
+const MAX_MESSAGE = 1 << 17; // bytes; the service closes the connection of a longer one
 const MAX_ANSWER = 1 << 20; // bytes
 const [CONNECTING, OPEN, CLOSED] = [0, 1, 3]; // values of readyState
 const [TEXT, CLOSE, PING, PONG] = [1, 8, 9, 10]; // opcodes of frames
@@ -25,6 +26,16 @@ function randomId() {
   return Array.from(globalThis.crypto.getRandomValues(new Uint8Array(12)), (byte) =>
     byte.toString(16).padStart(2, '0')
   ).join('');
+}
+
+/** The JSON object in a text; undefined if there is none. */
+function parseAnswer(text) {
+  try {
+    const answer = JSON.parse(text);
+    return answer && typeof answer === 'object' && !Array.isArray(answer) ? answer : undefined;
+  } catch {
+    return undefined;
+  }
 }
 
 /** Minimal WebSocket client (RFC 6455) for Node 20, which has no built-in WebSocket. */
@@ -121,6 +132,11 @@ class NodeWebSocket {
   }
 }
 
+/** No answer arrived in time. The service may have received the message; it is safe to send it again. */
+export class NoAnswer extends Error {
+  name = 'NoAnswer';
+}
+
 export class Client {
   /**
    * @param {string} url  WebSocket address of the service
@@ -156,9 +172,11 @@ export class Client {
       };
       request.resolve = settleOnce(resolve);
       request.reject = settleOnce(reject);
-      if (this.closed) return request.reject(new Error('the client is closed'));
-      this.waiting = this.waiting.filter((other) => !other.done); // drop those that timed out
-      if (this.waiting.length >= MAX_WAITING) return request.reject(new Error(`${MAX_WAITING} messages are waiting; send fewer`));
+      const size = new TextEncoder().encode(request.text).length;
+      if (size > MAX_MESSAGE) return request.reject(new RangeError(`the message has ${size} bytes; the service accepts ${MAX_MESSAGE}`));
+      if (this.closed) return request.reject(new NoAnswer('the client is closed'));
+      if (this.waiting.length >= MAX_WAITING) this.waiting = this.waiting.filter((other) => !other.done); // drop those that timed out
+      if (this.waiting.length >= MAX_WAITING) return request.reject(new NoAnswer(`${MAX_WAITING} messages are waiting; send fewer`));
       request.timer = setTimeout(() => this.expire(request), this.timeout);
       this.waiting.push(request);
       this.flush();
@@ -169,13 +187,13 @@ export class Client {
   close() {
     this.closed = true;
     this.socket?.close();
-    for (const request of [...this.sent, ...this.waiting]) request.reject(new Error('the client is closed'));
+    for (const request of [...this.sent, ...this.waiting]) request.reject(new NoAnswer('the client is closed'));
     this.sent = this.waiting = [];
   }
 
   /** Reject a request that timed out. The connection it was sent on is probably dead, so reconnect. */
   expire(request) {
-    request.reject(new Error(`${this.address} has not answered for ${this.timeout / 1000} s`));
+    request.reject(new NoAnswer(`no answer from ${this.address} for ${this.timeout / 1000} s`));
     if (request.socket) this.reconnect(request.socket);
   }
 
@@ -203,7 +221,9 @@ export class Client {
       this.flush();
     };
     socket.onmessage = (event) => {
-      this.sent.shift()?.resolve(JSON.parse(event.data));
+      const answer = parseAnswer(event.data);
+      if (!answer || !this.sent.length) return this.reconnect(socket); // not a decision service
+      this.sent.shift().resolve(answer);
       this.flush();
     };
     socket.onclose = (event) => {
