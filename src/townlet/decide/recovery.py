@@ -16,14 +16,13 @@ from townlet.decide.domains import DOMAINS
 from townlet.decide.events import Event, ServiceStarted, TrainerRewound, VersionPublished
 from townlet.decide.settings import LearningSettings, settings_model
 from townlet.decide.state import ServiceState
-from townlet.decide.storage import LOG, SNAPSHOTS, VERSIONS, StorageNotice, snapshots
+from townlet.decide.storage import SNAPSHOTS, StorageNotice, snapshots
 from townlet.decide.storage.segments import list_segments, read_records
 from townlet.decide.storage.snapshots import Snapshot
 from townlet.decide.storage.versions import VersionStore, weights_digest
 from townlet.decide.trainer import Trainer
 from townlet.errors import TownletError
 from townlet.interfaces.state import State
-from townlet.runs import checkpoint
 
 
 class ReplayedVersion(NamedTuple):
@@ -203,18 +202,6 @@ class Replayer:
             self._trainer.learn(batch)
         except Exception:  # the original step failed too; the StepUndone that follows has no further effect
             self._trainer.undo()
-
-
-def replay_folder(folder: Path) -> Iterator[ReplayedVersion]:
-    """Replay the log of a service's folder from its beginning; yields each version as it is published."""
-    if not (folder / LOG).is_dir() or first_start(folder / LOG) is None:
-        raise TownletError(f"{folder} has no decision log", "name the folder of a service with --folder")
-
-    def load(version: int) -> State:
-        loaded: State = checkpoint.load(folder / VERSIONS / checkpoint.folder_name(version))[0]["trainer"]
-        return loaded
-
-    yield from replay(LogFolder(folder / LOG), load)
 
 
 def replay(source: EventSource, load: Callable[[int], State]) -> Iterator[ReplayedVersion]:

@@ -86,17 +86,30 @@ def migrate(database: Database) -> None:
     with database.transaction() as connection:
         connection.execute("SELECT pg_advisory_xact_lock(%s)", [MIGRATION_LOCK])
         connection.execute("CREATE TABLE IF NOT EXISTS migration (number integer PRIMARY KEY, name text NOT NULL)")
-        applied = [number for (number,) in connection.execute("SELECT number FROM migration ORDER BY number")]
-        known = {int(name[:3]): name for name in _migrations()}
-        if later := [number for number in applied if number not in known]:
-            what = (
-                f"the tables of {without_password(database.url)} were made by a later release (migration {max(later)})"
-            )
-            raise TownletError(what, "use that release of Townlet, or another database")
+        applied, known = _applied(connection, database.url), {int(name[:3]): name for name in _migrations()}
         for number, name in sorted(known.items()):
             if number not in applied:
                 connection.execute((resources.files(__package__) / name).read_bytes())
                 connection.execute("INSERT INTO migration VALUES (%s, %s)", [number, name])
+
+
+def require_tables(connection: Connection[Any], url: str) -> None:
+    """Refuse a database whose tables this release cannot read, without changing it."""
+    where = without_password(url)
+    if connection.execute("SELECT to_regclass('migration')").fetchone() == (None,):
+        raise TownletError(f"{where} holds no decisions", "name the database of a service with --storage")
+    if missing := {int(name[:3]) for name in _migrations()} - set(_applied(connection, url)):
+        what = f"the tables of {where} were made by an earlier release (before migration {min(missing)})"
+        raise TownletError(what, "start the service once with this release, which migrates them")
+
+
+def _applied(connection: Connection[Any], url: str) -> list[int]:
+    """The migrations that a database has; refuses those of a later release."""
+    applied = [number for (number,) in connection.execute("SELECT number FROM migration ORDER BY number")]
+    if later := set(applied) - {int(name[:3]) for name in _migrations()}:
+        what = f"the tables of {without_password(url)} were made by a later release (migration {max(later)})"
+        raise TownletError(what, "use that release of Townlet, or another database")
+    return applied
 
 
 def _migrations() -> list[str]:
