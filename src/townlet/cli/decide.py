@@ -338,3 +338,22 @@ def backup(
     with err().status("copying"):
         copied = copy_folder(folder, to)
     echo(f"Copied to {to}: {copied.records:,} records, {copied.versions} versions, {copied.snapshots} snapshots.")
+
+
+@app.with_examples(
+    "townlet decide copy decisions postgresql://townlet@db/townlet",
+    "townlet decide copy postgresql://townlet@db/townlet decisions",
+)
+def copy(
+    source: Annotated[str, typer.Argument(metavar="FROM", help="Folder or database of a service that is stopped.")],
+    to: Annotated[str, typer.Argument(metavar="TO", help="New or empty folder, or empty database: postgresql://…")],
+) -> None:
+    """Copy a service to another storage, where it continues.
+
+    The copy appears complete or not at all. FROM stays as it is; serve only one of the two from now on.
+    """
+    from townlet.decide.storage.copy import copy_service
+
+    with err().status("copying"):
+        copied = copy_service(source, to)
+    echo(f"Copied: {copied.records:,} records, {copied.versions} versions, {copied.snapshots} snapshots.")

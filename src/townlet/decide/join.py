@@ -184,6 +184,10 @@ class Join:
         in_window = self._last - self._window < number <= self._last
         return self._status[number % self._window] if in_window else NONE
 
+    def digest(self, number: int) -> int:
+        """The digest of the accepted report about a decision within the window; 0 if there is none."""
+        return self._digests[number % self._window]
+
     def is_forgotten(self, number: int) -> bool:
         """Whether a decision is older than the window."""
         return number <= self._last - self._window

@@ -56,6 +56,14 @@ def initial_state(first: ServiceStarted) -> ServiceState:
     return ServiceState(domain, settings_model(domain).model_validate_json(json.dumps(first.settings)))
 
 
+def state_of(snapshot: Snapshot) -> ServiceState:
+    """The state of a service in a snapshot."""
+    domain = DOMAINS[snapshot.domain_name]
+    state = ServiceState(domain, snapshot.settings(domain))
+    snapshots.restore_service(snapshot, state)
+    return state
+
+
 class EventSource(Protocol):
     """The stored events of a service, in their order."""
 

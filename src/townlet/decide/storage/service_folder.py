@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from townlet.decide.events import Event
-from townlet.decide.recovery import LogFolder, first_start
-from townlet.decide.storage import LOG, VERSIONS
-from townlet.decide.storage.serving_log import SERVING_LOG, ServingChange, read_serving_log, read_versions
+from townlet.decide.recovery import LogFolder
+from townlet.decide.storage import LOG, SNAPSHOTS, VERSIONS
+from townlet.decide.storage.backup import read_control
+from townlet.decide.storage.control import DataLossError, missing_records
+from townlet.decide.storage.segments import find_log_end, list_segments, read_records
+from townlet.decide.storage.serving_log import (
+    SERVING_LOG,
+    LogReference,
+    ServingChange,
+    log_references,
+    read_serving_log,
+    read_versions,
+)
+from townlet.decide.storage.snapshots import Snapshot, is_usable
 from townlet.decide.storage.verify import verify
 from townlet.errors import TownletError
 from townlet.interfaces.state import State
 from townlet.runs import checkpoint
+from townlet.runs.lock import Lock
 from townlet.runs.verify import IntegrityReport
 
 
@@ -25,9 +38,45 @@ class ServiceFolder:
 
     def events(self, after: int = 0) -> Iterator[Event]:
         """All events after a record."""
-        if not (self.folder / LOG).is_dir() or first_start(self.folder / LOG) is None:
-            raise TownletError(f"{self.folder} has no decision log", "name the folder of a service with --folder")
+        self._require_log()
         return LogFolder(self.folder / LOG).events(after)
+
+    def _require_log(self) -> None:
+        if not (self.folder / LOG).is_dir() or not list_segments(self.folder / LOG):
+            raise TownletError(f"{self.folder} has no decision log", "name the folder of a service with --folder")
+
+    @property
+    def log_id(self) -> str:
+        """Identifies the log."""
+        return read_control(self.folder).log_id.hex()
+
+    @contextmanager
+    def exclusive(self) -> Iterator[None]:
+        """Hold the lock of the folder; refuses a log that lacks records."""
+        self._require_log()
+        with Lock(self.folder / LOG):
+            last = find_log_end(self.folder / LOG).end.last
+            known = [LogReference(read_control(self.folder).synced, "its control file", self.folder)]
+            newest = max([*known, *log_references(self.folder)])
+            if newest.record > last:
+                raise DataLossError(missing_records(last, newest.record, newest.source), self.folder)
+            yield
+
+    def records(self) -> Iterator[tuple[int, bytes]]:
+        """All stored records, with their numbers."""
+        return read_records(self.folder / LOG)
+
+    def snapshots(self) -> Iterator[Snapshot]:
+        """All snapshots that can be used, oldest first."""
+        for path in checkpoint.paths(self.folder / SNAPSHOTS):
+            with suppress(TownletError):  # a damaged one is not needed
+                state, info = checkpoint.load(path)
+                if is_usable(info, self.log_id):
+                    yield Snapshot(int(info["record"]), state, info)
+
+    def versions(self) -> list[int]:
+        """All stored versions, oldest first."""
+        return [checkpoint.step_and_serial(path)[0] for path in checkpoint.paths(self.folder / VERSIONS)]
 
     def load_version(self, version: int) -> tuple[State, dict[str, Any]]:
         """State and info of a stored version; every byte is checked."""

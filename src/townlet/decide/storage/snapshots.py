@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
@@ -33,6 +33,12 @@ class Snapshot(NamedTuple):
 
     record: int
     state: State
+    info: Mapping[str, Any]
+
+    @property
+    def domain_name(self) -> str:
+        """The domain of the service."""
+        return str(_decode_json(self.state["service"]["settings"])["domain"])
 
     def settings(self, domain: Domain) -> DecideSettings:
         """The settings that were in force."""
@@ -48,6 +54,11 @@ def save(folder: Path, log_id: str, record: int, service_copy: StateCopy, traine
     checkpoint.prune(folder)
 
 
+def is_usable(info: Mapping[str, Any], log_id: str) -> bool:
+    """Whether a snapshot with this info is one of this log, in the layout of this release."""
+    return info.get("log") == log_id and info.get("schema") == SNAPSHOT_SCHEMA
+
+
 def load_newest(folder: Path, log_id: str, last: int, notices: list[StorageNotice]) -> Snapshot | None:
     """The newest valid snapshot of this log up to record `last`, or None.
 
@@ -61,8 +72,8 @@ def load_newest(folder: Path, log_id: str, last: int, notices: list[StorageNotic
             fix = "An older snapshot or the whole log is used instead. Check the disk."
             notices.append(StorageNotice("snapshot", what, fix, critical=False))
             continue
-        if info.get("log") == log_id and info.get("schema") == SNAPSHOT_SCHEMA and int(info["record"]) <= last:
-            return Snapshot(int(info["record"]), state)
+        if is_usable(info, log_id) and int(info["record"]) <= last:
+            return Snapshot(int(info["record"]), state, info)
     return None
 
 
@@ -119,6 +130,12 @@ def serialize(copy: StateCopy) -> State:
 
 def restore(snapshot: Snapshot, service: ServiceState, trainer: Trainer) -> None:
     """Load a snapshot into a new service state and trainer."""
+    restore_service(snapshot, service)
+    trainer.restore(snapshot.state["trainer"])
+
+
+def restore_service(snapshot: Snapshot, service: ServiceState) -> None:
+    """Load a snapshot into a new service state."""
     state = snapshot.state["service"]
     service.update_settings(snapshot.settings(service.domain))
     service.ids.restore(_decode_json(state["ids"]))
@@ -144,7 +161,6 @@ def restore(snapshot: Snapshot, service: ServiceState, trainer: Trainer) -> None
     rows = _split_observations(state["pending"]["observations"], len(decisions), service.domain.columns)
     experiences = [Experience(row, decision) for row, decision in zip(rows, decisions, strict=True)]
     service.pending = {experience.decision.number: experience for experience in experiences}
-    trainer.restore(snapshot.state["trainer"])
 
 
 def encode_json(value: Any) -> NDArray[np.uint8]:

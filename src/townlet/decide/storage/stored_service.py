@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
-from townlet.decide.events import Event
-from townlet.decide.recovery import ReplayedVersion, replay
+from townlet.decide.events import Event, ServiceStarted
+from townlet.decide.recovery import ReplayedVersion, initial_state, replay, state_of
+from townlet.decide.state import ServiceState
 from townlet.decide.storage.serving_log import ServingChange
+from townlet.decide.storage.snapshots import Snapshot
 from townlet.errors import TownletError
 from townlet.interfaces.state import State
 from townlet.runs.verify import IntegrityReport
 
-URL_SCHEMES = ("postgresql://", "postgres://")
+CHUNK: Final = 5000  # records of a copy that are written together
+URL_SCHEMES: Final = ("postgresql://", "postgres://")
+
+
+class CopySummary(NamedTuple):
+    """Contents of a copy."""
+
+    records: int  # number of the last one
+    versions: int
+    snapshots: int
 
 
 class StoredService(Protocol):
@@ -21,6 +33,22 @@ class StoredService(Protocol):
 
     def events(self, after: int = 0) -> Iterator[Event]:
         """All events after a record."""
+
+    @property
+    def log_id(self) -> str:
+        """Identifies the log."""
+
+    def exclusive(self) -> AbstractContextManager[object]:
+        """No process serves it inside the block; raises TownletError if one does, or if records are missing."""
+
+    def records(self) -> Iterator[tuple[int, bytes]]:
+        """All stored records, with their numbers."""
+
+    def snapshots(self) -> Iterator[Snapshot]:
+        """All snapshots that can be used, oldest first."""
+
+    def versions(self) -> list[int]:
+        """All stored versions, oldest first."""
 
     def load_version(self, version: int) -> tuple[State, dict[str, Any]]:
         """State and info of a stored version; every byte is checked."""
@@ -54,6 +82,21 @@ def open_stored(where: str | Path) -> StoredService:
     from townlet.decide.storage.service_folder import ServiceFolder
 
     return ServiceFolder(Path(where))
+
+
+def last_state(stored: StoredService) -> ServiceState:
+    """The state of a service after its last record."""
+    newest = max(stored.snapshots(), key=lambda snapshot: snapshot.record, default=None)
+    if newest is not None:
+        state = state_of(newest)
+    else:
+        first = next(stored.events())
+        if not isinstance(first, ServiceStarted):
+            raise TownletError("the log does not begin with the start of a service", "restore a backup")
+        state = initial_state(first)
+    for event in stored.events(newest.record if newest else 0):
+        state.apply(event)
+    return state
 
 
 def replay_stored(stored: StoredService) -> Iterator[ReplayedVersion]:

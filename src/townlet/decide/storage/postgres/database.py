@@ -25,6 +25,7 @@ IDLE_SECONDS: Final = 10  # a process that stops within a transaction loses it, 
 # Dead peers are detected within about ten seconds.
 KEEPALIVES: Final = {"keepalives": 1, "keepalives_idle": 3, "keepalives_interval": 2, "keepalives_count": 3}
 MIGRATION_LOCK: Final = 0x746F776E6C6574  # "townlet"
+SERVING_LOCK: Final = 0x73657276696E67  # "serving": shared by all processes of a service
 MIGRATION: Final = re.compile(r"(\d{3})_\w+\.sql")
 # What a failed or restarted server raises; everything else is an error of the program.
 FAILURES: Final = (psycopg.OperationalError, psycopg.InterfaceError, psycopg.errors.AdminShutdown)
@@ -40,8 +41,9 @@ def without_password(url: str) -> str:
 class Database:
     """One connection, for one thread at a time."""
 
-    def __init__(self, url: str, purpose: str) -> None:
-        self.url, self._purpose = url, purpose
+    def __init__(self, url: str, purpose: str, *, serving: bool = False) -> None:
+        """`serving`: while this connection is open, the service cannot be copied."""
+        self.url, self._purpose, self._serving = url, purpose, serving
         self._lock = threading.RLock()
         self._connection: Connection[Any] | None = None
 
@@ -70,6 +72,10 @@ class Database:
                 self.url, autocommit=True, connect_timeout=CONNECT_SECONDS, options=options,
                 application_name=f"townlet {self._purpose}", **KEEPALIVES,  # type: ignore[arg-type]
             )  # fmt: skip
+            lock = "SELECT pg_try_advisory_lock_shared(%s)"
+            if self._serving and self._connection.execute(lock, [SERVING_LOCK]).fetchone() != (True,):
+                self.close()
+                raise StorageUnavailable(f"{without_password(self.url)} is being copied", "start it when that is done")
         return self._connection
 
     def close(self) -> None:

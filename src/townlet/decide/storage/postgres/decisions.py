@@ -65,7 +65,10 @@ READ_DECISION: Final = """
     SELECT status, digest, client, at, territory, game_time, action, inactive, observation
     FROM decision WHERE number = %s FOR UPDATE"""
 LAST_NUMBER: Final = "SELECT number FROM decision WHERE territory = %s ORDER BY game_time DESC LIMIT 1"
-COUNTS: Final = "SELECT status, count(*) FROM decision GROUP BY status"
+COUNTS: Final = """
+    SELECT status, sum(count)::bigint FROM (
+        SELECT status, count(*) FROM decision GROUP BY status UNION ALL SELECT status, count FROM removed_decisions
+    ) AS counted GROUP BY status"""
 
 
 class StoredTerritory(NamedTuple):
@@ -86,14 +89,14 @@ class PostgresStorage:
         self.url, self.domain, self.settings, self.clock = url, domain, settings, clock
         self.gate_hash = settings_hash(settings.gate)
         self.observations, self.territories = observation_format(domain), territory_format(domain)
-        self._control = Database(url, "control")
+        self._control = Database(url, "control", serving=True)
         try:
-            key = open_service(self._control, domain, settings, clock())
+            keys = open_service(self._control, domain, settings, clock())
         except TownletError:
             self._control.close()
             raise
         self.ids = DecisionIds()
-        self.ids.add_start(1, key)
+        self.ids.restore(keys)
         self._connections: LifoQueue[Database] = LifoQueue()
         for _ in range(CONNECTIONS):
             self._connections.put(Database(url, "decisions"))
@@ -232,7 +235,7 @@ class PostgresBatch:
         return stored.use if stored else None
 
     def reply_at(self, territory: str, time: float) -> StoredReply | None:
-        sql = "SELECT reply FROM decision WHERE territory = %s AND game_time = %s"
+        sql = "SELECT reply FROM decision WHERE territory = %s AND game_time = %s ORDER BY number DESC LIMIT 1"
         row = self._connection.execute(sql, [territory, time]).fetchone()
         return StoredReply(from_json(row[0]), 0) if row else None
 

@@ -76,7 +76,7 @@ class PostgresLearner:
         for record, info, state in rows:
             if json.loads(info).get("schema") == SNAPSHOT_SCHEMA:
                 with suppress(TownletError):  # if it is damaged, an older one or all events are used
-                    return Snapshot(record, unpack(state, f"the snapshot of record {record}"))
+                    return Snapshot(record, unpack(state, f"the snapshot of record {record}"), json.loads(info))
         return None
 
     @property
