@@ -64,6 +64,16 @@ def state_of(snapshot: Snapshot) -> ServiceState:
     return state
 
 
+def begin(source: EventSource, base: Snapshot | None) -> ServiceState:
+    """The state of a service in this snapshot, or before its first event."""
+    if base is not None:
+        return state_of(base)
+    first = next(source.events(), None)
+    if not isinstance(first, ServiceStarted):
+        raise TownletError("the log does not begin with the start of a service", "restore a backup")
+    return initial_state(first)
+
+
 class EventSource(Protocol):
     """The stored events of a service, in their order."""
 
@@ -212,15 +222,19 @@ class Replayer:
             self._trainer.undo()
 
 
-def replay(source: EventSource, load: Callable[[int], State]) -> Iterator[ReplayedVersion]:
-    """Replay all events. `load` reads the trainer's state in a version whose publication was lost in a crash."""
-    first = next(source.events(), None)
-    if not isinstance(first, ServiceStarted):
-        raise TownletError("the log does not begin with the start of a service", "restore a backup")
-    state = initial_state(first)
+def replay(
+    source: EventSource, load: Callable[[int], State], base: Snapshot | None = None
+) -> Iterator[ReplayedVersion]:
+    """Replay all events, or those after the snapshot `base` if earlier ones have been removed.
+
+    `load` reads the trainer's state in a version that was published before, or whose publication was lost in a crash.
+    """
+    state, after = begin(source, base), base.record if base else 0
     trainer = Trainer(state.domain, state)
-    replayer = Replayer(trainer, version_events_after(source), load)
-    for event in source.events():
+    if base is not None:
+        trainer.restore(base.state["trainer"])
+    replayer = Replayer(trainer, version_events_after(source, after), load)
+    for event in source.events(after):
         state.apply(event)
         replayer.apply(event)
         if isinstance(event, VersionPublished):

@@ -129,16 +129,19 @@ def _copy_checkpoints(folder: Path, target: Path, name: str, last: int | None = 
 
 def _copy_log(folder: Path, target: Path, original: control.ControlData) -> tuple[int, int]:
     """Copy the valid records of every segment; returns the numbers of the last and the first one."""
-    segments, last = list_segments(folder), 0
+    segments, last, oldest = list_segments(folder), 0, 1
     for segment, stop in with_stops(segments):
+        if not segment.path.exists() and not last:
+            continue  # retention has just removed it
         data = read_segment(segment)
         end = find_segment_end(segment, data, stop)
         if end.offset:  # otherwise the header of the segment is just being written
             _write(target / segment.path.name, data[: end.offset])
+        oldest = oldest if last else segment.first
         last = end.last
     if last < original.synced:
         raise control.DataLossError(control.missing_records(last, original.synced, "its control file"), folder)
-    return last, segments[0].first if segments else 1
+    return last, oldest
 
 
 def copy_tokens(folder: Path, target: Path) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from math import inf
 from typing import Any, Final
 
 from townlet.decide import events
 from townlet.decide.join import DecisionCounts
-from townlet.decide.recovery import initial_state
+from townlet.decide.recovery import initial_state, state_of
 from townlet.decide.state import ServiceState
-from townlet.decide.storage.snapshots import SNAPSHOT_SCHEMA
+from townlet.decide.storage.snapshots import SNAPSHOT_SCHEMA, Snapshot
 from townlet.errors import TownletError
 from townlet.runs.verify import IntegrityReport
 
@@ -21,8 +22,10 @@ Infos = Mapping[int, Mapping[str, Any]]  # the info of intact snapshots or versi
 class EventChecker:
     """Applies events to a separate state and checks each against the ones before it."""
 
-    def __init__(self) -> None:
-        self.state: ServiceState | None = None  # None before the first event
+    def __init__(self, base: Snapshot | None = None) -> None:
+        self.base = base  # the snapshot with which checking begins
+        self.state: ServiceState | None = state_of(base) if base else None  # None before the first event
+        self._first_published = inf  # the first version after the base
         self.published: dict[int, str] = {}  # version → digest
         self.snapshots: dict[int, dict[str, int]] = {}  # record of a snapshot → counts of decisions
         self._step = 0
@@ -30,6 +33,10 @@ class EventChecker:
     @property
     def counts(self) -> DecisionCounts:
         return self.state.join.counts if self.state else DecisionCounts()
+
+    def may_be_published(self, version: int) -> bool:
+        """Whether a version was published, possibly before the base."""
+        return version in self.published or (self.base is not None and version < self._first_published)
 
     def check(self, event: events.Event) -> list[str]:
         """Apply an event; returns the rules that it violates."""
@@ -48,7 +55,7 @@ class EventChecker:
         match event:
             case events.DecisionMade(version=version, gate=gate, reply=reply):
                 violations = []
-                if version and version not in self.published:
+                if version and not self.may_be_published(version):
                     violations.append(f"version {version} was never published")
                 if gate not in state.gates:
                     violations.append("its gate settings are not those of any start")
@@ -60,10 +67,11 @@ class EventChecker:
                 return [f"an outcome of decision {number}, which was not pending"]
             case events.VersionPublished(version=version, digest=digest):
                 self.published[version] = digest
-            case events.TrainerRewound(version=version) if version not in self.published and self.published:
+                self._first_published = min(self._first_published, version)
+            case events.TrainerRewound(version=version) if self.published and not self.may_be_published(version):
                 return [f"the trainer was rewound to version {version}, which was never published"]
             case events.ServingChanged(version=version):
-                if version and version not in self.published and self.published:
+                if version and self.published and not self.may_be_published(version):
                     return [f"version {version} serves, but was never published"]
             case events.TrainingStep(step=step):
                 if step < self._step:
@@ -73,13 +81,19 @@ class EventChecker:
 
 
 def check_events(
-    report: IntegrityReport, records: Iterable[tuple[int, bytes]], snapshots: Collection[int]
-) -> EventChecker:
-    """Apply the events in these records, and check each; `snapshots`: the records of which there is a snapshot."""
-    checker, record = EventChecker(), 0
+    report: IntegrityReport, records: Iterable[tuple[int, bytes]], snapshots: Collection[int],
+    base: Snapshot | None = None,
+) -> EventChecker:  # fmt: skip
+    """Apply the events in these records, and check each; `snapshots`: the records of which there is a snapshot.
+
+    With a `base`, checking begins after that snapshot.
+    """
+    checker, record, after = EventChecker(base), 0, base.record if base else 0
     violations: list[str] = []
     try:
         for record, payload in records:
+            if record <= after:
+                continue
             if len(violations) >= MAX_VIOLATIONS:
                 break
             if record > 1 and checker.state is None and not violations:
@@ -93,7 +107,8 @@ def check_events(
     counts = checker.counts
     joined = f"{counts.decisions} decisions = {counts.joined} joined + {counts.expired} expired"
     text = f"{joined} + {counts.pending} pending + {counts.not_executed} not executed"
-    report.add("events of the log", "; ".join(violations), text)
+    since = f"; earlier records than {after + 1} are in a snapshot" if base else ""
+    report.add("events of the log", "; ".join(violations), text + since)
     return checker
 
 
@@ -123,7 +138,7 @@ def check_versions(report: IntegrityReport, versions: Infos, logged: EventChecke
             report.add(name(number), "its digest differs from the one in the log")
         elif info.get("version") != number:
             report.add(name(number), f"this is version {str(info.get('version'))[:20]}, under another name")
-        elif published is None and logged.state is not None:
+        elif published is None and logged.state is not None and not logged.may_be_published(number):
             report.note(name(number), "not in the log: a crash prevented its record; it never served")
         else:
             report.add(name(number), text=f"step {info['step']}")

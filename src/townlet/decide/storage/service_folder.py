@@ -66,6 +66,18 @@ class ServiceFolder:
         """All stored records, with their numbers."""
         return read_records(self.folder / LOG)
 
+    def base(self) -> Snapshot | None:
+        """The snapshot where replay starts if earlier records have been removed; None if none have been."""
+        self._require_log()
+        first = list_segments(self.folder / LOG)[0].first
+        if first == 1:
+            return None
+        for snapshot in self.snapshots():
+            if snapshot.record >= first - 1:
+                return snapshot
+        what = f"the log begins with record {first}, but no intact snapshot covers the records before it"
+        raise TownletError(what, "restore a backup", self.folder)
+
     def snapshots(self) -> Iterator[Snapshot]:
         """All snapshots that can be used, oldest first."""
         for path in checkpoint.paths(self.folder / SNAPSHOTS):

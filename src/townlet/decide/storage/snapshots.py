@@ -18,6 +18,7 @@ from townlet.decide.events import SCHEMA, DecisionMade, ServingChanged, decode, 
 from townlet.decide.settings import DecideSettings, settings_model
 from townlet.decide.state import Experience, ServiceState, Totals
 from townlet.decide.storage import StorageNotice
+from townlet.decide.storage.protocol import LearnerStorage
 from townlet.decide.territories import Territory
 from townlet.decide.trainer import Trainer
 from townlet.errors import TownletError
@@ -46,12 +47,25 @@ class Snapshot(NamedTuple):
         return settings_model(domain).model_validate_json(text)
 
 
-def save(folder: Path, log_id: str, record: int, service_copy: StateCopy, trainer_state: State) -> None:
-    """Write a snapshot and remove old ones."""
-    state = {"service": serialize(service_copy), "trainer": trainer_state}
-    info = {"log": log_id, "record": record, "schema": SNAPSHOT_SCHEMA}
-    checkpoint.save(folder, checkpoint.folder_name(record), state, info)
-    checkpoint.prune(folder)
+class SnapshotContents(NamedTuple):
+    """A snapshot that is to be stored."""
+
+    info: dict[str, Any]
+    service: StateCopy
+    trainer: State
+
+    def state(self) -> State:
+        """The arrays to store."""
+        return {"service": serialize(self.service), "trainer": self.trainer}
+
+
+def take(storage: LearnerStorage, log_id: str) -> SnapshotContents:
+    """Copy the state of a service, whose lock must be held."""
+    info = {
+        "log": log_id, "record": storage.record, "schema": SNAPSHOT_SCHEMA, "at": storage.clock(),
+        "last": storage.state.join.last, "versions": storage.versions.list_versions() if storage.settings.keep else [],
+    }  # fmt: skip
+    return SnapshotContents(info, copy_state(storage.state), storage.trainer.copy())
 
 
 def is_usable(info: Mapping[str, Any], log_id: str) -> bool:

@@ -7,8 +7,8 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
-from townlet.decide.events import Event, ServiceStarted
-from townlet.decide.recovery import ReplayedVersion, initial_state, replay, state_of
+from townlet.decide.events import Event
+from townlet.decide.recovery import ReplayedVersion, begin, replay
 from townlet.decide.state import ServiceState
 from townlet.decide.storage.serving_log import ServingChange
 from townlet.decide.storage.snapshots import Snapshot
@@ -43,6 +43,9 @@ class StoredService(Protocol):
 
     def records(self) -> Iterator[tuple[int, bytes]]:
         """All stored records, with their numbers."""
+
+    def base(self) -> Snapshot | None:
+        """The snapshot where replay starts if earlier records have been removed; None if none have been."""
 
     def snapshots(self) -> Iterator[Snapshot]:
         """All snapshots that can be used, oldest first."""
@@ -87,13 +90,7 @@ def open_stored(where: str | Path) -> StoredService:
 def last_state(stored: StoredService) -> ServiceState:
     """The state of a service after its last record."""
     newest = max(stored.snapshots(), key=lambda snapshot: snapshot.record, default=None)
-    if newest is not None:
-        state = state_of(newest)
-    else:
-        first = next(stored.events())
-        if not isinstance(first, ServiceStarted):
-            raise TownletError("the log does not begin with the start of a service", "restore a backup")
-        state = initial_state(first)
+    state = begin(stored, newest)
     for event in stored.events(newest.record if newest else 0):
         state.apply(event)
     return state
@@ -106,7 +103,7 @@ def replay_stored(stored: StoredService) -> Iterator[ReplayedVersion]:
         loaded: State = stored.load_version(version)[0]["trainer"]
         return loaded
 
-    yield from replay(stored, load)
+    yield from replay(stored, load, stored.base())
 
 
 def replay_folder(folder: Path) -> Iterator[ReplayedVersion]:

@@ -5,6 +5,7 @@ Only reads, so it works beside a running service: files that refer to the log ar
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import takewhile
 from pathlib import Path
 from typing import Any, Final
@@ -12,6 +13,7 @@ from typing import Any, Final
 from townlet.decide.storage import LOG, SNAPSHOTS, VERSIONS, segments, serving_log
 from townlet.decide.storage.consistency import EventChecker, check_events, check_snapshots, check_versions
 from townlet.decide.storage.control import ACCEPT_DATA_LOSS, CONTROL_FILE, ControlData, missing_records, read_slots
+from townlet.decide.storage.snapshots import Snapshot, is_usable
 from townlet.decide.storage.versions import weights_digest
 from townlet.errors import TownletError
 from townlet.interfaces.state import get_part
@@ -33,7 +35,8 @@ def verify(folder: Path) -> IntegrityReport:
     last, intact = _check_segments(folder, report, control)
     snapshot_records = {checkpoint.step_and_serial(path)[0] for path in checkpoint.paths(folder / SNAPSHOTS)}
     logged_records = takewhile(lambda numbered: numbered[0] <= last, segments.read_records(folder / LOG))
-    logged = check_events(report, logged_records, snapshot_records) if last else EventChecker()
+    base = _find_base(segments.list_segments(folder / LOG)[:1], snapshots, control)
+    logged = check_events(report, logged_records, snapshot_records, base) if last else EventChecker()
     _check_length(report, control, last, references)
     log_id = control.log_id.hex() if control else ""
     check_snapshots(report, snapshots, log_id, logged, lambda record: f"{SNAPSHOTS}/{checkpoint.folder_name(record)}")
@@ -44,6 +47,18 @@ def verify(folder: Path) -> IntegrityReport:
             report.note(str(path.relative_to(folder)), "set aside earlier; never read back")
     _add_usable(report, last, intact)
     return report
+
+
+def _find_base(
+    first: Sequence[segments.Segment], snapshots: dict[int, dict[str, Any]], control: ControlData | None
+) -> Snapshot | None:
+    """The oldest snapshot that covers all records before the first segment."""
+    if not first or first[0].first == 1 or control is None:
+        return None
+    for record, info in sorted(snapshots.items()):
+        if record >= first[0].first - 1 and is_usable(info, control.log_id.hex()):
+            return Snapshot(record, {"service": info["state"]}, info)
+    return None
 
 
 def _check_control_file(folder: Path, report: IntegrityReport) -> ControlData | None:
@@ -65,6 +80,8 @@ def _check_segments(folder: Path, report: IntegrityReport, control: ControlData 
     files, log_id, last, intact = segments.list_segments(folder / LOG), control.log_id if control else b"", 0, True
     for segment, stop in segments.with_stops(files):
         name = f"{LOG}/{segment.path.name}"
+        if not segment.path.exists():
+            continue  # retention has just removed it
         try:
             end = segments.find_segment_end(segment, segments.read_segment(segment), stop)
         except TownletError as error:

@@ -70,6 +70,8 @@ class _Copy:
         key = secrets.token_hex(16)
         state.ids.add_start(state.join.last + 1, key)
         create_service(connection, self._stored.log_id, state.settings, state.ids.state())
+        if (base := self._stored.base()) is not None:
+            connection.execute("UPDATE service SET base = %s", [base.record])
         add_start(connection, key, state.settings, time.time())
         return CopySummary(last, versions, snapshots)
 

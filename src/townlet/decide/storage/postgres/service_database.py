@@ -69,6 +69,16 @@ class ServiceDatabase:
         """All stored records, with their numbers."""
         return EventTable(self.database, visible=True).records()
 
+    def base(self) -> Snapshot | None:
+        """The snapshot where replay starts if earlier events have been removed; None if none have been."""
+        base = EventTable(self.database).base()
+        if not base:
+            return None
+        for snapshot in self.snapshots():
+            return snapshot
+        what = f"events up to record {base} have been removed, but no intact snapshot covers them"
+        raise TownletError(what, "restore a backup of the database")
+
     def snapshots(self) -> Iterator[Snapshot]:
         """All snapshots that can be used, oldest first."""
         with self.database.transaction() as connection:
@@ -104,7 +114,7 @@ class ServiceDatabase:
     def verify(self) -> IntegrityReport:
         """Check everything that is stored."""
         with self.reading() as connection:
-            return verify(self.database, connection, self.log_id)
+            return verify(self.database, connection, self.log_id, self.base)
 
     def close(self) -> None:
         """Close the connection."""

@@ -17,6 +17,7 @@ from townlet.decide.storage.postgres.database import Database, durability_proble
 from townlet.decide.storage.postgres.event_table import EventTable
 from townlet.decide.storage.postgres.rows import observation_format, territory_format
 from townlet.decide.storage.serving_log import NOTHING_SERVES, ServingChange
+from townlet.decide.storage.snapshots import Snapshot
 from townlet.decide.storage.versions import weights_digest
 from townlet.errors import TownletError
 from townlet.interfaces.state import State, get_part
@@ -32,13 +33,20 @@ DISORDER: Final = """
     WHERE early"""
 
 
-def verify(database: Database, connection: Connection[Any], log_id: str) -> IntegrityReport:
-    """Check the tables as they are in this transaction."""
+def verify(
+    database: Database, connection: Connection[Any], log_id: str, find_base: Callable[[], Snapshot | None]
+) -> IntegrityReport:
+    """Check the tables as they are in this transaction; `find_base` returns the snapshot where replay starts."""
     report = IntegrityReport(without_password(database.url))
     _check_server(report, connection)
     snapshots = _check_states(report, connection, "snapshot", "record", lambda state: {"state": state["service"]})
     versions = _check_states(report, connection, "version", "number", _digest)
-    logged = check_events(report, EventTable(database, visible=True).records(), snapshots.keys())
+    records = EventTable(database, visible=True).records()
+    try:
+        logged = check_events(report, records, snapshots.keys(), find_base())
+    except TownletError as error:
+        report.add("events of the log", error.diagnostics[0].what)
+        logged = EventChecker()
     _check_order(report, connection)
     check_snapshots(report, snapshots, log_id, logged, "snapshot {}".format)
     check_versions(report, versions, logged, "version {}".format)
