@@ -36,6 +36,19 @@ def test_reports_count_once(open_service: Opener) -> None:
     assert one.learner.state.totals.completed == 1
 
 
+def test_a_batch_of_reports_is_handled_in_order(open_service: Opener) -> None:
+    one = open_service()
+    ids = [reply["decisionId"] for reply in ask(one.service, *(request(1.0, f"site {n}") for n in range(3)))]
+    reports = [click(ids[0]), click(ids[0]), click(ids[1], clicked=False), {"type": "?"}, click(ids[0], clicked=False)]
+    answers = one.service.report_all([*reports, click("nothing"), click(ids[2])], [""] * 7)
+    kinds = [answer.reply.get("code") or answer.reply["type"] for answer in answers]
+    ack = "outcome_ack"
+    assert kinds == [ack, ack, ack, "INVALID_REPORT", "CONTRADICTING_REPORT", "UNKNOWN_DECISION", ack]
+    counts = one.counts()
+    assert (counts.joined, counts.duplicates, counts.contradicting, counts.pending) == (3, 1, 1, 0)
+    assert one.learner.state.totals.actual == 2
+
+
 @pytest.mark.parametrize("outcome", ["null", "0"])
 def test_decisions_expire(open_service: Opener, outcome: str) -> None:
     one = open_service([f"memory.expired_outcome={outcome}"])

@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -23,7 +23,7 @@ from townlet.decide.settings import DecideSettings, settings_hash
 from townlet.decide.state import UNLOGGED, ServiceState
 from townlet.decide.storage import LOG, SNAPSHOTS, TOKENS, VERSIONS, StorageNotice, snapshots
 from townlet.decide.storage.log import LogStopped, WriteAheadLog
-from townlet.decide.storage.protocol import ReportedDecision, StoredReply, TerritoryUse
+from townlet.decide.storage.protocol import ReportedDecision, ReportTarget, StoredReply, TerritoryUse
 from townlet.decide.storage.retention import needed_versions, plan_retention
 from townlet.decide.storage.serving_log import ServingChange, check_references
 from townlet.decide.storage.version_folder import VersionFolder
@@ -164,15 +164,17 @@ class FileStorage:
         yield FileBatch(self)
 
     @contextmanager
-    def report(self, id: str, by_territory: bool = False) -> Iterator[ReportedDecision | None]:
-        """Open the decision with this id, or the last one of the territory with this name; None if there is none."""
-        if by_territory:
-            last = self.state.territory(id).last
-            number = last.number if last else None
-        else:
-            number = self.state.ids.resolve(id, self.state.join.last)
+    def reports(self, targets: Sequence[ReportTarget]) -> Iterator[Iterator[ReportedDecision | None]]:
+        """Open the decisions of reports, None if there is none; each is read after what was done to those before it."""
         with self.lock:
-            yield None if number is None else FileReport(self, number)
+            numbers = map(self._number_of, targets)
+            yield (None if number is None else FileReport(self, number) for number in numbers)
+
+    def _number_of(self, target: ReportTarget) -> int | None:
+        if not target.by_territory:
+            return self.state.ids.resolve(target.id, self.state.join.last)
+        last = self.state.territory(target.id).last
+        return last.number if last else None
 
     def unlogged_id(self) -> str:
         """An id for a decision that could not be logged: after a crash its number may be reused."""

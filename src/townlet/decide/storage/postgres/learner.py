@@ -16,9 +16,10 @@ from townlet.decide.settings import DecideSettings, settings_hash
 from townlet.decide.state import ServiceState
 from townlet.decide.storage import snapshots
 from townlet.decide.storage.postgres.database import Database
-from townlet.decide.storage.postgres.decisions import LOCK_TERRITORIES, lock_key
 from townlet.decide.storage.postgres.event_table import EventTable
+from townlet.decide.storage.postgres.reports import LOCK_TERRITORIES
 from townlet.decide.storage.postgres.retention import remove_old_rows, set_base
+from townlet.decide.storage.postgres.rows import lock_key
 from townlet.decide.storage.postgres.versions import VersionTable, require_epoch
 from townlet.decide.storage.protocol import StorageUnavailable
 from townlet.decide.storage.snapshots import SNAPSHOT_SCHEMA, Snapshot

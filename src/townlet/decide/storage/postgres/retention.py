@@ -28,6 +28,7 @@ REMOVE_DECISIONS: Final = f"""
     WITH removed AS (
         DELETE FROM decision WHERE number IN (
             SELECT number FROM decision WHERE number <= %s AND status <> 0 ORDER BY number LIMIT {CHUNK}
+            FOR UPDATE SKIP LOCKED
         ) AND status <> 0 RETURNING status),
     counted AS (
         INSERT INTO removed_decisions AS before (status, count) SELECT status, count(*) FROM removed GROUP BY status
