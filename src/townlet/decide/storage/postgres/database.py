@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from importlib import resources
 from typing import Any, Final
 from urllib.parse import urlsplit, urlunsplit
@@ -48,12 +48,15 @@ class Database:
         self._connection: Connection[Any] | None = None
 
     @contextmanager
-    def transaction(self) -> Iterator[Connection[Any]]:
-        """A transaction that is committed at the end of the block. Raises `StorageUnavailable` if the server fails."""
+    def transaction(self, *, pipelined: bool = False) -> Iterator[Connection[Any]]:
+        """A transaction that is committed at the end of the block. Raises `StorageUnavailable` if the server fails.
+
+        `pipelined`: begin and commit travel with other statements.
+        """
         with self._lock:
             try:
                 connection = self._open()
-                with connection.transaction():
+                with connection.pipeline() if pipelined else nullcontext(), connection.transaction():
                     yield connection
             except FAILURES as error:
                 self.close()

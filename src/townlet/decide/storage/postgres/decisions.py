@@ -22,8 +22,8 @@ from townlet.decide.state import DecisionIds
 from townlet.decide.storage import StorageNotice
 from townlet.decide.storage.postgres.database import Database, durability_problem
 from townlet.decide.storage.postgres.processes import ProcessReports
-from townlet.decide.storage.postgres.reports import INSERT_EVENTS, LOCK_TERRITORIES, ReportBatch
-from townlet.decide.storage.postgres.rows import lock_key, observation_format, territory_format
+from townlet.decide.storage.postgres.reports import LOCK_TERRITORIES, ReportBatch
+from townlet.decide.storage.postgres.rows import join_lines, lock_key, observation_format, territory_format
 from townlet.decide.storage.postgres.service_row import open_service
 from townlet.decide.storage.postgres.versions import VersionTable
 from townlet.decide.storage.protocol import (
@@ -44,15 +44,20 @@ READ_TERRITORIES: Final = "SELECT name, state, game_time, at, client FROM territ
 READ_PENDING: Final = """
     SELECT number, territory, game_time, observation FROM decision
     WHERE status = 0 AND territory = ANY(%s) ORDER BY game_time, number FOR UPDATE"""
-NEW_NUMBERS: Final = "SELECT nextval('decision_number') FROM generate_series(1, %s)"
+# Locks territories, and returns as many numbers of decisions.
+LOCK_AND_NUMBER: Final = LOCK_TERRITORIES.replace("(key)", "(key), nextval('decision_number')")
 JOIN_DECISIONS: Final = f"UPDATE decision SET status = {JOINED}, observation = NULL WHERE number = ANY(%s)"
-INSERT_DECISIONS: Final = """
-    INSERT INTO decision (number, territory, game_time, at, client, action, status, reply, inactive, observation)
-    SELECT * FROM unnest(%s::bigint[], %s::text[], %s::float8[], %s::float8[], %s::text[], %s::int[], %s::smallint[],
-                         %s::text[], %s::bool[], %s::bytea[])"""
-STORE_TERRITORIES: Final = """
-    INSERT INTO territory (name, state, game_time, at, client)
-    SELECT * FROM unnest(%s::text[], %s::bytea[], %s::float8[], %s::float8[], %s::text[])
+STORE_DECISIONS: Final = """
+    WITH made AS (
+        SELECT * FROM unnest(
+            %s::bigint[], %s::text[], %s::float8[], %s::float8[], %s::text[], %s::int[], %s::smallint[],
+            string_to_array(%s, E'\\n'), %s::bool[], %b::bytea[], %b::bytea[]
+        ) AS made (number, territory, game_time, at, client, action, status, reply, inactive, observation, state)),
+    logged AS (INSERT INTO event (body) SELECT string_to_table(%s, E'\\n')),
+    stored AS (
+        INSERT INTO decision (number, territory, game_time, at, client, action, status, reply, inactive, observation)
+        SELECT number, territory, game_time, at, client, action, status, reply, inactive, observation FROM made)
+    INSERT INTO territory (name, state, game_time, at, client) SELECT territory, state, game_time, at, client FROM made
     ON CONFLICT (name) DO UPDATE SET (state, game_time, at, client) =
         (excluded.state, excluded.game_time, excluded.at, excluded.client)"""
 COUNTS: Final = """
@@ -127,7 +132,7 @@ class PostgresStorage:
     def _transaction(self) -> Iterator[Connection[Any]]:
         database = self._connections.get()
         try:
-            with database.transaction() as connection:
+            with database.transaction(pipelined=True) as connection:
                 yield connection
             self._problem = None
         except StorageUnavailable as error:
@@ -200,12 +205,11 @@ class PostgresBatch:
     def __init__(self, storage: PostgresStorage, connection: Connection[Any], names: Sequence[str]) -> None:
         self._storage, self._connection, domain = storage, connection, storage.domain
         with connection.pipeline():
-            connection.execute(LOCK_TERRITORIES, [sorted(map(lock_key, names))])
+            numbers = connection.execute(LOCK_AND_NUMBER, [sorted(map(lock_key, names))])
             read = connection.execute(READ_TERRITORIES, [names], binary=True)
             observed = domain.reward_from_next is not None
             pending = connection.execute(READ_PENDING, [names], binary=True) if observed else None
-            numbers = connection.execute(NEW_NUMBERS, [len(names)])
-            self._numbers = iter([number for (number,) in numbers.fetchall()])
+            self._numbers = iter([number for _, number in numbers.fetchall()])
             self._territories = {
                 name: StoredTerritory(storage.territories.decode(state), TerritoryUse(game_time, at, client))
                 for name, state, game_time, at, client in read.fetchall()
@@ -256,18 +260,14 @@ class PostgresBatch:
         yield
         made = [event for event, _, _ in self._decisions]
         joined = [event.number for event in self._events if isinstance(event, events.OutcomeRecorded)]
+        fields = ((e.number, e.territory, e.game_time, e.at, e.client, e.action) for e in made)
+        status = [NONE if event.send else WAITED for event in made]
+        replies = join_lines(to_json(event.reply) for event in made)
+        inactive = [deferred and event.send for event, deferred, _ in self._decisions]
+        rows = [row for _, _, row in self._decisions]
         states = [self._storage.territories.encode(self._states[event.territory]) for event in made]
+        values = [*map(list, zip(*fields, strict=True)), status, replies, inactive, rows, states]
         with self._connection.pipeline():
-            self._connection.execute(INSERT_EVENTS, [[events.encode(event).decode() for event in self._events]])
             if joined:
                 self._connection.execute(JOIN_DECISIONS, [joined])
-            if made:
-                fields = ((e.number, e.territory, e.game_time, e.at, e.client, e.action) for e in made)
-                number, territory, game_time, at, client, action = map(list, zip(*fields, strict=True))
-                status = [NONE if event.send else WAITED for event in made]
-                replies = [to_json(event.reply).decode() for event in made]
-                rows = [row for _, _, row in self._decisions]
-                inactive = [deferred and event.send for event, deferred, _ in self._decisions]
-                values = [number, territory, game_time, at, client, action, status, replies, inactive, rows]
-                self._connection.execute(INSERT_DECISIONS, values)
-                self._connection.execute(STORE_TERRITORIES, [territory, states, game_time, at, client])
+            self._connection.execute(STORE_DECISIONS, [*values, join_lines(map(events.encode, self._events))])

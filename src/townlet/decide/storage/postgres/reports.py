@@ -11,11 +11,11 @@ from psycopg import Connection
 from townlet.decide import events
 from townlet.decide.domain import Domain
 from townlet.decide.join import FAILED, JOINED, NONE, OutcomeStatus, rejection, report_digest
-from townlet.decide.storage.postgres.rows import RowFormat, lock_key
+from townlet.decide.storage.postgres.rows import RowFormat, join_lines, lock_key
 from townlet.decide.storage.protocol import ReportTarget
 
 LOCK_TERRITORIES: Final = "SELECT pg_advisory_xact_lock(key) FROM (SELECT unnest(%s::bigint[]) AS key OFFSET 0) AS keys"
-INSERT_EVENTS: Final = "INSERT INTO event (body) SELECT unnest(%s::text[])"
+INSERT_EVENTS: Final = "INSERT INTO event (body) SELECT string_to_table(%s, E'\\n')"
 READ_TERRITORIES: Final = "SELECT territory FROM decision WHERE number = ANY(%s)"
 READ_DECISIONS: Final = """
     SELECT number, territory, status, digest, client, at, game_time, action, inactive, observation FROM decision
@@ -82,7 +82,7 @@ class ReportBatch:
         changed = [(one.number, one.status, one.digest, one.inactive) for one in self.changed.values()]
         with self.connection.pipeline():
             self.connection.execute(STORE_DECISIONS, list(map(list, zip(*changed, strict=True))))
-            self.connection.execute(INSERT_EVENTS, [[events.encode(event).decode() for event in self.events]])
+            self.connection.execute(INSERT_EVENTS, [join_lines(map(events.encode, self.events))])
 
 
 class PostgresReport:
