@@ -37,9 +37,9 @@ from townlet.buffers.storage import FLOAT, CircularStorage
 from townlet.decide.batcher import Batcher
 from townlet.decide.domains import DOMAINS
 from townlet.decide.events import DecisionMade
-from townlet.decide.recovery import replay_folder
 from townlet.decide.settings import MemorySettings, load_settings, settings_hash
 from townlet.decide.state import ServiceState
+from townlet.decide.storage.stored_service import replay_folder
 from townlet.decide.territories import max_pending, max_territories, owner_id
 from townlet.errors import TownletError
 from townlet.live.app import make_app

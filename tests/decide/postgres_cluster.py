@@ -71,6 +71,8 @@ class Cluster:
             except psycopg.OperationalError:
                 assert time.monotonic() < until, (self.folder / "server.log").read_text()[-2000:]
                 time.sleep(0.05)
+                if self.process is not None and self.process.poll() is not None:
+                    self.start()  # it refuses to start while children of a killed one still end
 
     def kill(self) -> None:
         """`kill -9` of the postmaster; its children end when they notice."""

@@ -15,8 +15,9 @@ from decide.service_process import Process
 from townlet.decide.client import Client
 from townlet.decide.domains import DOMAINS
 from townlet.decide.events import DecisionMade, OutcomeRecorded
-from townlet.decide.recovery import read_events, replay_folder
+from townlet.decide.recovery import read_events
 from townlet.decide.storage import LOG
+from townlet.decide.storage.stored_service import replay_folder
 
 GAMES = 4
 WORDS = ("learning.interval=0.05", "learning.samples_per_insert=100", "versions=50")
@@ -31,15 +32,22 @@ class Acknowledged:
         self.over = False
 
 
+async def ask(client: Client, message: dict[str, Any]) -> dict[str, Any]:
+    """The reply to a message, which is sent again while nothing can be stored."""
+    while (reply := await client.request(message)).get("code") == "STORAGE_UNAVAILABLE":
+        await asyncio.sleep(0.5)
+    return reply
+
+
 async def play(url: str, place: int, acknowledged: Acknowledged) -> None:
     site = DOMAINS["bandit-ads"].make_game(place, f"site {place}", 0)
     async with Client(url, timeout=120) as client:
         while not acknowledged.over:
-            reply = await client.request(site.observe())
+            reply = await ask(client, site.observe())
             assert reply["type"] in ("ad_decision", "no_ad"), reply
             assert acknowledged.decided.setdefault(reply["decisionId"], reply) is reply, "an id was given twice"
             for report in site.apply(reply) + site.advance():
-                answer = await client.request(report)
+                answer = await ask(client, report)
                 assert answer["type"] == "outcome_ack", answer
                 acknowledged.reported[report["decisionId"]] = report["clicked"]
 

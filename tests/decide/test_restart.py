@@ -18,11 +18,11 @@ from townlet.decide import trainer
 from townlet.decide.batcher import Batcher
 from townlet.decide.domains import DOMAINS
 from townlet.decide.offline_eval import OfflineEvaluator
-from townlet.decide.recovery import replay_folder
 from townlet.decide.settings import load_settings
 from townlet.decide.storage import log
 from townlet.decide.storage.file import FileStorage, MonotonicClock
 from townlet.decide.storage.log import LogStopped
+from townlet.decide.storage.stored_service import replay_folder
 from townlet.decide.websocket import MAX_IN_FLIGHT
 from townlet.errors import TownletError
 

@@ -21,8 +21,8 @@ from decide.service_process import Process
 from decide.test_kill import Acknowledged, play
 from townlet.decide import events
 from townlet.decide.domains import DOMAINS
-from townlet.decide.recovery import replay
 from townlet.decide.settings import load_settings
+from townlet.decide.storage.stored_service import open_stored, replay_stored
 
 psycopg = pytest.importorskip("psycopg")
 WORDS = ("learning.interval=0.05", "learning.samples_per_insert=100", "versions=50")
@@ -79,13 +79,10 @@ def check(url: str, acknowledged: Acknowledged) -> None:
 
 def check_replay(url: str) -> int:
     """Training again from the events gives every version bit for bit; returns how many there are."""
-    from townlet.decide.storage.postgres.database import Database
-    from townlet.decide.storage.postgres.event_table import EventTable
-    from townlet.decide.storage.postgres.versions import VersionTable
-
-    with closing(Database(url, "replay")) as opened:
-        archive = VersionTable(opened)
-        replayed = list(replay(EventTable(opened), lambda version: archive.load(version)[0]["trainer"]))
+    with closing(open_stored(url)) as stored:
+        report = stored.verify()
+        replayed = list(replay_stored(stored))
+    assert report.intact, report
     assert all(version.same for version in replayed)
     return len(replayed)
 

@@ -2,126 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import pytest
 
-from decide.ads_service import QUICK, Clock, ask, click, request
+from decide.ads_service import ask, click, request
+from decide.both_storages import Opener, visit
 from townlet.decide import events
-from townlet.decide.domains import DOMAINS
-from townlet.decide.join import DecisionCounts
-from townlet.decide.recovery import ReplayedVersion, replay, replay_folder
-from townlet.decide.service import Service
-from townlet.decide.settings import load_settings
-from townlet.decide.storage.file import FileStorage
-from townlet.decide.storage.protocol import LearnerStorage
-from townlet.decide.training_thread import TrainingThread
 from townlet.errors import TownletError
-
-
-@dataclass
-class Opened:
-    """A service with its learner, in this process."""
-
-    service: Service
-    learner: LearnerStorage
-    training: TrainingThread
-    clock: Clock
-    close: Callable[[], None]
-    replayed: Callable[[], Iterator[ReplayedVersion]]
-
-    def counts(self) -> DecisionCounts:
-        """The counts of the storage, which must be those of the learner's state."""
-        self.learner.catch_up()
-        found = self.service.storage.counts()
-        assert found.balanced
-        learned = self.learner.state.join.counts
-        for name in ("decisions", "joined", "expired", "pending", "waited", "failed"):
-            assert getattr(found, name) == getattr(learned, name), name
-        return found
-
-    def maintain(self) -> None:
-        """What is done once per second."""
-        self.service.storage.maintain()
-        self.learner.catch_up()
-
-
-class Opener(Protocol):
-    def __call__(self, words: Sequence[str] = (), domain: str = "bandit-ads", clock: Clock | None = None) -> Opened: ...
-
-
-@pytest.fixture(params=["file", "postgres"])
-def open_service(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Opener]:
-    """Opens a service; opening it again continues it, after `close`."""
-    url = request.getfixturevalue("database") if request.param == "postgres" else ""
-    opened: list[Opened] = []
-
-    def open_again(words: Sequence[str] = (), domain: str = "bandit-ads", clock: Clock | None = None) -> Opened:
-        settings, clock = load_settings(domain, [*QUICK, *words], DOMAINS), clock or Clock()
-        arguments = DOMAINS[domain], settings, clock
-        one = open_postgres(url, *arguments) if url else open_file(tmp_path / "service", *arguments)
-        if one.service.versions.serving is None:
-            one.training.publish()
-            one.service.versions.refresh()
-        opened.append(one)
-        return one
-
-    yield open_again
-    for one in opened:
-        one.close()
-
-
-def open_file(folder: Path, domain: Any, settings: Any, clock: Clock) -> Opened:
-    storage = FileStorage(folder, domain, settings, clock)
-    return Opened(
-        Service(storage), storage, TrainingThread(storage), clock, storage.close, lambda: replay_folder(folder)
-    )
-
-
-def open_postgres(url: str, domain: Any, settings: Any, clock: Clock) -> Opened:
-    from townlet.decide.storage.postgres.database import Database
-    from townlet.decide.storage.postgres.decisions import PostgresStorage
-    from townlet.decide.storage.postgres.event_table import EventTable
-    from townlet.decide.storage.postgres.leadership import Election
-    from townlet.decide.storage.postgres.learner import PostgresLearner
-
-    storage = PostgresStorage(url, domain, settings, clock)
-    election = Election(url, storage.process)
-    epoch = election.stand()
-    assert epoch is not None
-    learner = PostgresLearner(url, domain, settings, clock, epoch)
-
-    def close() -> None:
-        election.resign()
-        learner.close()
-        storage.close()
-
-    def replayed() -> Iterator[ReplayedVersion]:
-        database = Database(url, "replay")
-        yield from replay(EventTable(database), lambda version: learner.versions.open(version)[1])
-        database.close()
-
-    return Opened(Service(storage), learner, TrainingThread(learner), clock, close, replayed)
-
-
-def visit(opened: Opened, visits: int, sites: int = 2) -> None:
-    """Play, with a training step after every second visit and a version after every tenth."""
-    games = [opened.service.domain.make_game(seed, f"site {seed}", 0) for seed in range(sites)]
-    for number in range(visits):
-        answers = opened.service.answer([game.observe() for game in games])
-        for game, answer in zip(games, answers, strict=True):
-            for report in game.apply(answer.reply) + game.advance():
-                opened.service.report(report)
-        opened.clock.now += 1
-        opened.maintain()
-        if number % 2:
-            opened.training.step()
-        if number % 10 == 9:
-            opened.training.publish()
-            opened.service.versions.refresh()
 
 
 def test_repeated_and_stale_observations(open_service: Opener) -> None:
@@ -146,6 +34,19 @@ def test_reports_count_once(open_service: Opener) -> None:
     counts = one.counts()
     assert (counts.decisions, counts.joined, counts.duplicates, counts.contradicting) == (1, 1, 2, 1)
     assert one.learner.state.totals.completed == 1
+
+
+def test_a_batch_of_reports_is_handled_in_order(open_service: Opener) -> None:
+    one = open_service()
+    ids = [reply["decisionId"] for reply in ask(one.service, *(request(1.0, f"site {n}") for n in range(3)))]
+    reports = [click(ids[0]), click(ids[0]), click(ids[1], clicked=False), {"type": "?"}, click(ids[0], clicked=False)]
+    answers = one.service.report_all([*reports, click("nothing"), click(ids[2])], [""] * 7)
+    kinds = [answer.reply.get("code") or answer.reply["type"] for answer in answers]
+    ack = "outcome_ack"
+    assert kinds == [ack, ack, ack, "INVALID_REPORT", "CONTRADICTING_REPORT", "UNKNOWN_DECISION", ack]
+    counts = one.counts()
+    assert (counts.joined, counts.duplicates, counts.contradicting, counts.pending) == (3, 1, 1, 0)
+    assert one.learner.state.totals.actual == 2
 
 
 @pytest.mark.parametrize("outcome", ["null", "0"])

@@ -7,6 +7,7 @@ import json
 import secrets
 import shlex
 import sys
+from contextlib import closing
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -85,6 +86,11 @@ def new(
     echo(f"Wrote {path}. Serve it, and play its simulated game from another terminal:")
     echo(f"  townlet decide serve {file} --allow-code")
     echo(f"  townlet decide simulate {file} --allow-code")
+
+
+StorageUrl = Annotated[
+    str | None, typer.Option("--storage", metavar="URL", help="Database of the service, instead of a folder.")
+]
 
 
 @app.with_examples(
@@ -285,33 +291,37 @@ def simulate(
         raise typer.Exit(1)
 
 
-@app.with_examples("townlet decide versions", "townlet decide versions --folder night --json")
-def versions(folder: Folder = FOLDER, as_json: AsJson = False) -> None:
+@app.with_examples(
+    "townlet decide versions",
+    "townlet decide versions --folder night --json",
+    "townlet decide versions --storage postgresql://townlet@db/townlet",
+)
+def versions(folder: Folder = FOLDER, storage: StorageUrl = None, as_json: AsJson = False) -> None:
     """List the policy versions: which ones served when, and why.
 
     Consecutive changes of one kind share a line; --json prints the newest changes one by one.
     """
     from townlet.decide.stats import summarize_history
-    from townlet.decide.storage import VERSIONS
-    from townlet.decide.storage.serving_log import SERVING_LOG, read_serving_log, read_versions
+    from townlet.decide.storage.stored_service import open_stored
 
-    summary = read_versions(folder / VERSIONS)
+    with closing(open_stored(storage or folder)) as stored:
+        summary, changes = stored.overview(), stored.changes()
     if as_json:
         out().print_json(json.dumps(summary))
         return
-    for group in summarize_history(read_serving_log(folder / VERSIONS / SERVING_LOG).changes):
+    for group in summarize_history(changes):
         at = datetime.fromtimestamp(group["at"]).strftime("%Y-%m-%d %H:%M:%S")
         first, last, times = group["first"], group["last"], group["times"]
         which = f"version {last}" if first == last else f"versions {first} to {last}"
         repeated = f", {times:,} times" if times > 1 else ""
         echo(f"{at}  {which}: {VERDICTS.get(group['verdict'], group['verdict'])}{repeated}: {group['reason']}")
     numbers = [version["version"] for version in summary["versions"]]
-    stored = f"version {numbers[0]}" if numbers else "none"
+    kept = f"version {numbers[0]}" if numbers else "none"
     if len(numbers) > 1:
-        stored = f"{len(numbers)} versions, {numbers[0]} to {numbers[-1]}"
+        kept = f"{len(numbers)} versions, {numbers[0]} to {numbers[-1]}"
     pinned = " Pinned." if summary["pinned"] is not None else ""
     gate_only = " The gate decides alone." if summary["gate_only"] else ""
-    echo(f"Stored: {stored}. Serving: {summary['serving'] or 'none'}.{pinned}{gate_only}")
+    echo(f"Stored: {kept}. Serving: {summary['serving'] or 'none'}.{pinned}{gate_only}")
     if summary["fault"]:
         echo_err(f"The serving log cannot be trusted: {summary['fault']}. After a restart the gate decides alone.")
 
@@ -320,20 +330,22 @@ def versions(folder: Folder = FOLDER, as_json: AsJson = False) -> None:
     "townlet decide replay",
     "townlet decide replay --folder night --json",
     "townlet decide replay my-game.py --allow-code",
+    "townlet decide replay --storage postgresql://townlet@db/townlet",
 )
 def replay(
-    domain: LogDomain = None, folder: Folder = FOLDER, as_json: AsJson = False, allow_code: AllowCode = False
-) -> None:
+    domain: LogDomain = None, folder: Folder = FOLDER, storage: StorageUrl = None, as_json: AsJson = False,
+    allow_code: AllowCode = False,
+) -> None:  # fmt: skip
     """Retrain from the log and compare every version with the stored one.
 
-    The same log gives bit-identical weights; a difference means that a file is damaged or was changed.
+    The same log gives bit-identical weights; a difference means that something stored is damaged or was changed.
     """
-    from townlet.decide.recovery import replay_folder
+    from townlet.decide.storage.stored_service import open_stored, replay_stored
 
     _load_domain(domain)
     results: list[dict[str, Any]] = []
-    with err().status("reading the log") as status:
-        for checked in replay_folder(folder):
+    with closing(open_stored(storage or folder)) as stored, err().status("reading the log") as status:
+        for checked in replay_stored(stored):
             results.append(checked._asdict() | {"same": checked.same})
             status.update(f"{len(results):,} versions, now at step {checked.step:,}")
             if not (as_json or checked.same):
@@ -352,19 +364,24 @@ def replay(
     "townlet decide verify decisions",
     "townlet decide verify night --json",
     "townlet decide verify decisions my-game.py --allow-code",
+    "townlet decide verify --storage postgresql://townlet@db/townlet",
 )
 def verify(
-    folder: ServiceFolder, domain: LogDomain = None, as_json: AsJson = False, allow_code: AllowCode = False
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of a running or stopped service.")] = FOLDER,
+    domain: LogDomain = None,
+    storage: StorageUrl = None,
+    as_json: AsJson = False,
+    allow_code: AllowCode = False,
 ) -> None:
-    """Check every checksum and reference in the files of a service.
+    """Check every checksum and reference in what a service has stored.
 
     Exits with code 0 if everything is intact, 1 if something is damaged, 2 if there is nothing to check.
     """
-    from townlet.decide.storage.verify import verify as verify_folder
+    from townlet.decide.storage.stored_service import open_stored
 
     _load_domain(domain)
-    with err().status("checking"):
-        report = verify_folder(folder)
+    with closing(open_stored(storage or folder)) as stored, err().status("checking"):
+        report = stored.verify()
     print_integrity(report, as_json)
 
 
@@ -389,3 +406,22 @@ def backup(
     with err().status("copying"):
         copied = copy_folder(folder, to)
     echo(f"Copied to {to}: {copied.records:,} records, {copied.versions} versions, {copied.snapshots} snapshots.")
+
+
+@app.with_examples(
+    "townlet decide copy decisions postgresql://townlet@db/townlet",
+    "townlet decide copy postgresql://townlet@db/townlet decisions",
+)
+def copy(
+    source: Annotated[str, typer.Argument(metavar="FROM", help="Folder or database of a service that is stopped.")],
+    to: Annotated[str, typer.Argument(metavar="TO", help="New or empty folder, or empty database: postgresql://…")],
+) -> None:
+    """Copy a service to another storage, where it continues.
+
+    The copy appears complete or not at all. FROM stays as it is; serve only one of the two from now on.
+    """
+    from townlet.decide.storage.copy import copy_service
+
+    with err().status("copying"):
+        copied = copy_service(source, to)
+    echo(f"Copied: {copied.records:,} records, {copied.versions} versions, {copied.snapshots} snapshots.")

@@ -172,7 +172,7 @@ def open_shared_app(
     learning: Learning = NoLearning()
     if role != "decide":
         learning = ElectedLearner(url, domain, settings, storage.clock, storage.process)
-    return make_app(Service(storage), learning, descriptors, storage.reports)
+    return make_app(Service(storage), learning, descriptors, storage.process_reports)
 
 
 def make_app(

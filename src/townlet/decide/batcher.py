@@ -206,11 +206,12 @@ class ThreadedBatcher(Batcher):
         """In a thread: the answers to reports, then to observations."""
         answers: dict[int, Answer] = {}
         groups: dict[bool, list[int]] = {False: [], True: []}  # observations, by whether they waited for too long
+        reports = [index for index, queued in enumerate(batch) if queued.is_report]
         for index, queued in enumerate(batch):
-            if queued.is_report:
-                answers[index] = self._compute_report(queued)
-            else:
+            if not queued.is_report:
                 groups[queued.since < late_before].append(index)
+        if reports:
+            answers |= zip(reports, self._compute_reports([batch[index] for index in reports]), strict=True)
         for late, indices in groups.items():
             if late and self._settings.mode == "refuse":
                 answers |= dict.fromkeys(indices, Answer(OVERLOADED))
@@ -220,12 +221,13 @@ class ThreadedBatcher(Batcher):
         self.overloaded += len(groups[True])
         return [answers[index] for index in range(len(batch))]
 
-    def _compute_report(self, queued: QueuedMessage) -> Answer:
+    def _compute_reports(self, batch: Sequence[QueuedMessage]) -> list[Answer]:
         try:
-            return self.service.report(queued.message, queued.client)
+            clients = [queued.client for queued in batch]
+            return self.service.report_all([queued.message for queued in batch], clients)
         except Exception:
-            logger.exception("a report could not be answered")
-            return Answer(INTERNAL)
+            logger.exception("%d reports could not be answered", len(batch))
+            return [Answer(INTERNAL)] * len(batch)
 
     def _finish(self, batch: Sequence[QueuedMessage], work: asyncio.Future[list[Answer]]) -> None:
         """In the event loop: send the answers, and release the other messages of these clients."""

@@ -175,7 +175,7 @@ class Join:
     def _rejection(self, number: int, digest: int) -> OutcomeStatus:
         if not 0 < number <= self._last:
             return OutcomeStatus.UNKNOWN
-        if number <= self._last - self._window:
+        if self.is_forgotten(number):
             return OutcomeStatus.LATE
         return rejection(self._status[number % self._window], self._digests[number % self._window], digest)
 
@@ -183,6 +183,14 @@ class Join:
         """The stored status of a decision; NONE if it is pending, unknown, or older than the window."""
         in_window = self._last - self._window < number <= self._last
         return self._status[number % self._window] if in_window else NONE
+
+    def digest(self, number: int) -> int:
+        """The digest of the accepted report about a decision within the window; 0 if there is none."""
+        return self._digests[number % self._window]
+
+    def is_forgotten(self, number: int) -> bool:
+        """Whether a decision is older than the window."""
+        return number <= self._last - self._window
 
     def count_contradicting(self) -> None:
         """Count a report of success about a decision that was reported as failed earlier."""

@@ -17,14 +17,13 @@ from townlet.decide.domains import DOMAINS
 from townlet.decide.events import Event, ServiceStarted, TrainerRewound, VersionPublished
 from townlet.decide.settings import LearningSettings, settings_model
 from townlet.decide.state import ServiceState
-from townlet.decide.storage import LOG, SNAPSHOTS, VERSIONS, StorageNotice, snapshots
+from townlet.decide.storage import SNAPSHOTS, StorageNotice, snapshots
 from townlet.decide.storage.segments import list_segments, read_records
 from townlet.decide.storage.snapshots import Snapshot
 from townlet.decide.storage.versions import VersionStore, weights_digest
 from townlet.decide.trainer import Trainer
 from townlet.errors import TownletError
 from townlet.interfaces.state import State
-from townlet.runs import checkpoint
 
 
 class ReplayedVersion(NamedTuple):
@@ -62,6 +61,24 @@ def initial_state(first: ServiceStarted) -> ServiceState:
         raise ForeignLog(f"the domain '{name}' made these decisions, but it is not known here", fix) from error
     domain.check_log(first.settings)
     return ServiceState(domain, settings_model(domain).model_validate_json(json.dumps(first.settings)))
+
+
+def state_of(snapshot: Snapshot) -> ServiceState:
+    """The state of a service in a snapshot."""
+    domain = DOMAINS[snapshot.domain_name]
+    state = ServiceState(domain, snapshot.settings(domain))
+    snapshots.restore_service(snapshot, state)
+    return state
+
+
+def begin(source: EventSource, base: Snapshot | None) -> ServiceState:
+    """The state of a service in this snapshot, or before its first event."""
+    if base is not None:
+        return state_of(base)
+    first = next(source.events(), None)
+    if not isinstance(first, ServiceStarted):
+        raise TownletError("the log does not begin with the start of a service", "restore a backup")
+    return initial_state(first)
 
 
 class EventSource(Protocol):
@@ -212,27 +229,19 @@ class Replayer:
             self._trainer.undo()
 
 
-def replay_folder(folder: Path) -> Iterator[ReplayedVersion]:
-    """Replay the log of a service's folder from its beginning; yields each version as it is published."""
-    if not (folder / LOG).is_dir() or first_start(folder / LOG) is None:
-        raise TownletError(f"{folder} has no decision log", "name the folder of a service with --folder")
+def replay(
+    source: EventSource, load: Callable[[int], State], base: Snapshot | None = None
+) -> Iterator[ReplayedVersion]:
+    """Replay all events, or those after the snapshot `base` if earlier ones have been removed.
 
-    def load(version: int) -> State:
-        loaded: State = checkpoint.load(folder / VERSIONS / checkpoint.folder_name(version))[0]["trainer"]
-        return loaded
-
-    yield from replay(LogFolder(folder / LOG), load)
-
-
-def replay(source: EventSource, load: Callable[[int], State]) -> Iterator[ReplayedVersion]:
-    """Replay all events. `load` reads the trainer's state in a version whose publication was lost in a crash."""
-    first = next(source.events(), None)
-    if not isinstance(first, ServiceStarted):
-        raise TownletError("the log does not begin with the start of a service", "restore a backup")
-    state = initial_state(first)
+    `load` reads the trainer's state in a version that was published before, or whose publication was lost in a crash.
+    """
+    state, after = begin(source, base), base.record if base else 0
     trainer = Trainer(state.domain, state)
-    replayer = Replayer(trainer, version_events_after(source), load)
-    for event in source.events():
+    if base is not None:
+        trainer.restore(base.state["trainer"])
+    replayer = Replayer(trainer, version_events_after(source, after), load)
+    for event in source.events(after):
         state.apply(event)
         replayer.apply(event)
         if isinstance(event, VersionPublished):

@@ -21,7 +21,7 @@ from townlet.decide.domain import (
     RewardFromNext,
 )
 from townlet.decide.join import FAILED, OutcomeStatus, report_digest
-from townlet.decide.storage.protocol import Batch, ReportedDecision, Storage, StorageUnavailable
+from townlet.decide.storage.protocol import Batch, ReportedDecision, ReportTarget, Storage, StorageUnavailable
 from townlet.decide.territories import Clients
 from townlet.rng import Streams
 
@@ -193,22 +193,35 @@ class Service:
 
     def report(self, message: Mapping[str, Any], client: str = "") -> Answer:
         """Handle a report about a decision; a repeated report counts once."""
+        return self.report_all([message], [client])[0]
+
+    def report_all(self, messages: Sequence[Mapping[str, Any]], clients: Sequence[str]) -> list[Answer]:
+        """Handle a batch of reports, in their order. `clients` are the owner ids of their senders."""
+        parsed = [self._parse_report(message) for message in messages]
+        pairs = zip(parsed, clients, strict=True)
+        handled = [(report, client) for report, client in pairs if isinstance(report, OutcomeReport)]
+        targets = [ReportTarget(report.id, report.by_territory) for report, _ in handled]
+
+        def attempt() -> list[Answer]:
+            with self.storage.reports(targets) as reported:
+                return [self._handle_report(report, next(reported), client) for report, client in handled]
+
+        try:
+            answers = iter(retry(attempt) if handled else [])
+        except StorageUnavailable as error:
+            answers = iter([Answer(unavailable(error))] * len(handled))
+        return [report if isinstance(report, Answer) else next(answers) for report in parsed]
+
+    def _parse_report(self, message: Mapping[str, Any]) -> OutcomeReport | Answer:
+        """The report in a message, or the answer to one that is not handled."""
         try:
             report = self.domain.parse_report(message)
         except InvalidMessage as error:
             return Answer(error_message(error.code, str(error)))
-        if not report.by_territory and self.storage.is_unlogged(report.id):
-            what = "that decision could not be logged, so nothing can be learned from it; do not report it"
-            return Answer(error_message("UNLOGGED_DECISION", what))
-
-        def attempt() -> Answer:
-            with self.storage.report(report.id, report.by_territory) as reported:
-                return self._handle_report(report, reported, client)
-
-        try:
-            return retry(attempt)
-        except StorageUnavailable as error:
-            return Answer(unavailable(error))
+        if report.by_territory or not self.storage.is_unlogged(report.id):
+            return report
+        what = "that decision could not be logged, so nothing can be learned from it; do not report it"
+        return Answer(error_message("UNLOGGED_DECISION", what))
 
     def _handle_report(self, report: OutcomeReport, reported: ReportedDecision | None, client: str) -> Answer:
         if reported is None:

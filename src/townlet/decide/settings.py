@@ -21,6 +21,7 @@ TOLERANCE: Final = 0.01  # allowed deviation of weights that must sum to 1
 
 ModelT = TypeVar("ModelT", bound=StrictModel)
 Share = Annotated[float, Field(ge=0, le=1)]
+Duration = Annotated[str, Field(pattern=r"^[0-9]+(\.[0-9]+)?[smhd]$")]
 Bytes = Annotated[int, Field(ge=1 << 20)]
 
 
@@ -134,6 +135,9 @@ class DecideSettings(StrictModel):
     limits: LimitSettings = Field(LimitSettings(), description="Rate limits per token.")
     promotion: PromotionSettings = Field(PromotionSettings(), description="Which versions may serve.")
     versions: int = Field(20, ge=2, description="Versions that are kept. Higher: older ones can be restored.")
+    keep: Duration | None = Field(
+        None, description="How long records are kept, such as 90d; null: forever. Higher: more of the past is replayed."
+    )
     segment_bytes: int = Field(64 << 20, ge=4096, description="Size of a segment file of the log.")
     policy: str = ""
     options: StrictModel = Field(NO_OPTIONS, description="Settings of the policies.")

@@ -20,6 +20,7 @@ from townlet.decide.offline_eval import OfflineEvaluator, Verdict, judge_candida
 from townlet.decide.storage import snapshots
 from townlet.decide.storage.log import LogStopped
 from townlet.decide.storage.protocol import LearnerStorage
+from townlet.decide.storage.retention import is_due
 from townlet.decide.storage.versions import NetworkVersion
 from townlet.decide.trainer import StepMetrics
 from townlet.errors import TownletError
@@ -94,7 +95,7 @@ class TrainingThread:
         self.storage, self.progress = storage, TrainingProgress()
         self.on_change: Callable[[TrainingThread | None], object] = lambda training: None
         self._evaluator = OfflineEvaluator(storage, self._yield_cpu)
-        self._last_snapshot = storage.record  # record of the last snapshot, or of the start
+        self._last_snapshot = storage.record, storage.clock()  # record and time of the last snapshot, or of the start
         self._recent: deque[Mapping[str, Any]] = deque(maxlen=EXPLAINED)  # the latest observations
         storage.state.decision_listeners.append(lambda event: self._recent.append(event.message))
         self._stop = threading.Event()
@@ -165,9 +166,7 @@ class TrainingThread:
         """Take `gradient_steps` steps and publish the resulting version; None without enough experience."""
         self.storage.catch_up()
         self._ensure_serving()
-        if self.storage.record - self._last_snapshot >= snapshots.SNAPSHOT_INTERVAL:
-            self._last_snapshot = self.storage.record
-            self.storage.save_snapshot()
+        self._save_snapshot_if_due()
         taken = [self.step() for _ in range(self.storage.settings.learning.gradient_steps)]
         if not any(taken):
             return None
@@ -176,6 +175,13 @@ class TrainingThread:
             self.review_serving()
             self.explain_serving()
         return version
+
+    def _save_snapshot_if_due(self) -> None:
+        storage, (record, at) = self.storage, self._last_snapshot
+        since, interval = storage.clock() - at, snapshots.SNAPSHOT_INTERVAL
+        if is_due(storage.record - record, since, interval, storage.settings.keep):
+            self._last_snapshot = storage.record, storage.clock()
+            storage.save_snapshot()
 
     def step(self) -> bool:
         """Take one step if there is enough experience; returns whether it succeeded. A failed step is undone."""

@@ -11,7 +11,7 @@ from decide.ads_service import start_service
 from decide.custom.conftest import Write
 from decide.custom.test_serving import play
 from townlet.decide.domains import DOMAINS, bandit_ads
-from townlet.decide.recovery import replay_folder
+from townlet.decide.storage.stored_service import replay_folder
 from townlet.errors import TownletError
 
 TARGETS = {

@@ -13,7 +13,7 @@ from decide.ads_service import FileService, ask, start_service
 from decide.custom.conftest import Write
 from townlet.decide.domain import InvalidMessage
 from townlet.decide.domains import DOMAINS
-from townlet.decide.recovery import replay_folder
+from townlet.decide.storage.stored_service import replay_folder
 from townlet.decide.storage.verify import verify
 from townlet.decide.training_thread import TrainingThread
 from townlet.errors import TownletError

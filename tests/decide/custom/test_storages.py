@@ -12,16 +12,15 @@ from pathlib import Path
 import pytest
 
 from decide.ads_service import ask
+from decide.both_storages import Opener
 from decide.custom.conftest import Write
 from decide.custom.test_serving import FROM_NEXT, observed, outcome
 from decide.service_process import Process
 from decide.test_commands import Captured
-from decide.test_storage import Opener, open_service
 from townlet.decide.domains import DOMAINS
 from townlet.decide.recovery import replay
 from townlet.decide.simulate import simulate
 
-__all__ = ["open_service"]  # a fixture
 START = 60.0
 
 

@@ -48,6 +48,9 @@ class VersionArchive(Protocol):
     def numbers(self) -> list[int]:
         """All stored versions, oldest first."""
 
+    def needed_for_replay(self) -> set[int]:
+        """The versions to which a replay from a kept snapshot may go back."""
+
     def save(self, version: int, state: State, info: Mapping[str, Any]) -> dict[str, Any]:
         """Store a version durably; returns its info."""
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -32,13 +34,22 @@ def backup(folder: Path, to: Path) -> BackupSummary:
     """Copy a service to a new folder, which appears complete or not at all."""
     if not (folder / LOG).is_dir():
         raise TownletError(f"{folder} has no decision log", "name the folder of a service", folder)
+    with new_folder(to) as temporary:
+        return _copy(folder, temporary)
+
+
+@contextmanager
+def new_folder(to: Path) -> Iterator[Path]:
+    """A temporary folder with the folders of a service, which becomes `to` at the end of the block."""
     if to.exists() and (not to.is_dir() or any(to.iterdir())):
         raise TownletError(f"{to} exists and is not empty", "name a new folder for the copy", to)
     temporary = to.parent / f".{to.name}.{secrets.token_hex(4)}"
     try:
         disk.make_folder(to.parent)
         os.mkdir(temporary)
-        summary = _copy(folder, temporary)
+        for name in (LOG, VERSIONS, SNAPSHOTS):
+            os.mkdir(temporary / name)
+        yield temporary
         for path, _, files in os.walk(temporary, topdown=False):
             for name in files:
                 disk.sync_file(Path(path, name))
@@ -46,23 +57,23 @@ def backup(folder: Path, to: Path) -> BackupSummary:
         os.rename(temporary, to)
         disk.sync_folder(to.parent)
     except OSError as error:
-        raise disk.describe_error(error, f"cannot copy {folder} to {to}") from error
+        raise disk.describe_error(error, f"cannot copy to {to}") from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
-    return summary
 
 
-def _copy(folder: Path, target: Path) -> BackupSummary:
-    for name in (LOG, VERSIONS, SNAPSHOTS):
-        os.mkdir(target / name)
+def read_control(folder: Path) -> control.ControlData:
+    """What the control file of a service says about its log."""
     for _ in range(ATTEMPTS):  # a running service may be writing one slot
         slots = control.read_slots(folder / LOG / control.CONTROL_FILE) or ()
         if valid := [slot for slot in slots if slot is not None]:
-            break
-    else:
-        what = f"the control file of {folder} is missing or damaged"
-        raise TownletError(what, "run `townlet decide verify` to see what can be used", folder)
-    original = max(valid)[1]
+            return max(valid)[1]
+    what = f"the control file of {folder} is missing or damaged"
+    raise TownletError(what, "run `townlet decide verify` to see what can be used", folder)
+
+
+def _copy(folder: Path, target: Path) -> BackupSummary:
+    original = read_control(folder)
     snapshots = _copy_checkpoints(folder, target, SNAPSHOTS)
     last, oldest = _copy_log(folder / LOG, target / LOG, original)
     for _ in range(ATTEMPTS):  # the serving version may be replaced and removed in between
@@ -77,7 +88,7 @@ def _copy(folder: Path, target: Path) -> BackupSummary:
     control_file.create(original._replace(synced=last, oldest=oldest, serving=number, gate_only=gate_only))
     control_file.close()
     if (folder / TOKENS).exists():
-        _write(target / TOKENS, disk.read_bounded(folder / TOKENS, 1 << 20), 0o600)
+        copy_tokens(folder, target)
     return BackupSummary(last, len(versions), len(snapshots))
 
 
@@ -118,16 +129,24 @@ def _copy_checkpoints(folder: Path, target: Path, name: str, last: int | None = 
 
 def _copy_log(folder: Path, target: Path, original: control.ControlData) -> tuple[int, int]:
     """Copy the valid records of every segment; returns the numbers of the last and the first one."""
-    segments, last = list_segments(folder), 0
+    segments, last, oldest = list_segments(folder), 0, 1
     for segment, stop in with_stops(segments):
+        if not segment.path.exists() and not last:
+            continue  # retention has just removed it
         data = read_segment(segment)
         end = find_segment_end(segment, data, stop)
         if end.offset:  # otherwise the header of the segment is just being written
             _write(target / segment.path.name, data[: end.offset])
+        oldest = oldest if last else segment.first
         last = end.last
     if last < original.synced:
         raise control.DataLossError(control.missing_records(last, original.synced, "its control file"), folder)
-    return last, segments[0].first if segments else 1
+    return last, oldest
+
+
+def copy_tokens(folder: Path, target: Path) -> None:
+    """Copy the tokens of a service, readable only by its owner."""
+    _write(target / TOKENS, disk.read_bounded(folder / TOKENS, 1 << 20), 0o600)
 
 
 def _write(path: Path, data: bytes, mode: int = 0o644) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -23,7 +23,8 @@ from townlet.decide.settings import DecideSettings, settings_hash
 from townlet.decide.state import UNLOGGED, ServiceState
 from townlet.decide.storage import LOG, SNAPSHOTS, TOKENS, VERSIONS, StorageNotice, snapshots
 from townlet.decide.storage.log import LogStopped, WriteAheadLog
-from townlet.decide.storage.protocol import ReportedDecision, StoredReply, TerritoryUse
+from townlet.decide.storage.protocol import ReportedDecision, ReportTarget, StoredReply, TerritoryUse
+from townlet.decide.storage.retention import needed_versions, plan_retention
 from townlet.decide.storage.serving_log import ServingChange, check_references
 from townlet.decide.storage.version_folder import VersionFolder
 from townlet.decide.storage.versions import VersionStore
@@ -31,6 +32,7 @@ from townlet.decide.territories import max_pending
 from townlet.decide.trainer import Trainer
 from townlet.errors import TownletError
 from townlet.rng import Streams
+from townlet.runs import checkpoint
 
 DURABLE_TIMEOUT: Final = 60.0  # seconds to wait until the log is on disk
 
@@ -80,8 +82,10 @@ class FileStorage:
         self.trainer = Trainer(domain, self.state)
         build, log_id = domain.policies[settings.policy].build, self.log.log_id.hex()
         template = build(Streams(0).torch("empty"), settings.options)  # its weights are replaced by those of a version
+        self._archive = VersionFolder(folder / VERSIONS)
+        self._archive.needed = needed_versions([one.info for one in checkpoint.scan(folder / SNAPSHOTS)[0]])
         self.versions = VersionStore(
-            VersionFolder(folder / VERSIONS),
+            self._archive,
             template,
             settings.versions,
             synced_record=lambda: self.log.synced,
@@ -160,15 +164,17 @@ class FileStorage:
         yield FileBatch(self)
 
     @contextmanager
-    def report(self, id: str, by_territory: bool = False) -> Iterator[ReportedDecision | None]:
-        """Open the decision with this id, or the last one of the territory with this name; None if there is none."""
-        if by_territory:
-            last = self.state.territory(id).last
-            number = last.number if last else None
-        else:
-            number = self.state.ids.resolve(id, self.state.join.last)
+    def reports(self, targets: Sequence[ReportTarget]) -> Iterator[Iterator[ReportedDecision | None]]:
+        """Open the decisions of reports, None if there is none; each is read after what was done to those before it."""
         with self.lock:
-            yield None if number is None else FileReport(self, number)
+            numbers = map(self._number_of, targets)
+            yield (None if number is None else FileReport(self, number) for number in numbers)
+
+    def _number_of(self, target: ReportTarget) -> int | None:
+        if not target.by_territory:
+            return self.state.ids.resolve(target.id, self.state.join.last)
+        last = self.state.territory(target.id).last
+        return last.number if last else None
 
     def unlogged_id(self) -> str:
         """An id for a decision that could not be logged: after a crash its number may be reused."""
@@ -239,10 +245,30 @@ class FileStorage:
     def save_snapshot(self) -> None:
         """Save a snapshot, so that the next start is fast. The trainer must be idle."""
         with self.lock:  # briefly: every decision waits for it
-            record, copy, trainer = self.log.last, snapshots.copy_state(self.state), self.trainer.copy()
-        if self.log.wait(record, DURABLE_TIMEOUT):
-            snapshots.save(self.folder / SNAPSHOTS, self.log.log_id.hex(), record, copy, trainer)
+            taken = snapshots.take(self, self.log.log_id.hex())
+        if self.log.wait(taken.info["record"], DURABLE_TIMEOUT):
+            folder = self.folder / SNAPSHOTS
+            checkpoint.save(folder, checkpoint.folder_name(taken.info["record"]), taken.state(), taken.info)
+            if self.settings.keep is None and self.log.oldest == 1:
+                checkpoint.prune(folder)
+            else:
+                self._retain()
             self.log.write_control()
+
+    def _retain(self) -> None:
+        """Remove snapshots and segments that are not kept. A damaged snapshot stays, and covers nothing."""
+        folder, (intact, _) = self.folder / SNAPSHOTS, checkpoint.scan(self.folder / SNAPSHOTS)
+        usable = [one for one in intact if snapshots.is_usable(one.info, self.log.log_id.hex())]
+        infos = [one.info for one in usable]
+        retention = plan_retention(infos, self.settings.keep, self.clock())
+        kept = [info for info in infos if info["record"] in retention.snapshots]
+        for one in usable:
+            if retention.base is not None and one.info["record"] == retention.base:
+                checkpoint.verify(one.path)
+                self.log.remove_before(retention.base)
+        self._archive.needed = needed_versions(kept)
+        checkpoint.remove(folder, [one.name for one in usable if one.info["record"] not in retention.snapshots])
+        self.log.begin_segment()  # so that segments end where snapshots are
 
     # For the batch: pending decisions whose next observation is unknown
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from townlet.decide.storage.control import ControlData, ReferenceCheck, open_log
-from townlet.decide.storage.segments import RECORD
+from townlet.decide.storage.segments import RECORD, list_segments, with_stops
 from townlet.errors import TownletError
 from townlet.runs import disk
 from townlet.runs.lock import Lock
@@ -69,6 +69,7 @@ class WriteAheadLog:
         self._closing = False
         self._misplaced: str | None = None  # error message while the path does not name the locked folder
         self._open_batches = 0
+        self._oldest, self._next_segment = self.control_at_start.oldest, False
         self.on_commit: Callable[[int], object] = lambda synced: None  # called in the commit thread after every commit
         self._mutex, self._control_mutex = threading.Lock(), threading.Lock()
         self._appended, self._committed = threading.Condition(self._mutex), threading.Condition(self._mutex)
@@ -146,6 +147,29 @@ class WriteAheadLog:
             lost, self._pending = len(self._pending), []
             raise LogStopped(f"{lost} records could not be written: {self.problem}")
 
+    @property
+    def oldest(self) -> int:
+        """The first record that is kept."""
+        return self._oldest
+
+    def begin_segment(self) -> None:
+        """Write the next record into a new segment."""
+        self._next_segment = True
+
+    def remove_before(self, record: int) -> None:
+        """Remove the segments whose records all have numbers up to this one, which a durable snapshot covers."""
+        segments = with_stops(list_segments(self.folder))
+        removed = [(segment.path, stop) for segment, stop in segments if stop is not None and stop <= record + 1]
+        if not removed:
+            return
+        self._oldest = removed[-1][1]
+        self.write_control()  # first: without it, missing segments are a loss of data
+        if self.control_problem is None:
+            with disk.os_errors(f"cannot remove old segments in {self.folder}"):
+                for path, _ in removed:  # the oldest one first, so that a crash leaves no gap
+                    path.unlink()
+                    disk.sync_folder(self.folder)
+
     def set_serving(self, number: int, gate_only: bool) -> None:
         """Store the state of the serving log in the control file as well."""
         self._serving = number, gate_only
@@ -156,7 +180,7 @@ class WriteAheadLog:
         with self._control_mutex:
             with self._mutex:
                 synced, (segment, size) = self.synced, self._segment
-            control = ControlData(self.log_id, synced, self.control_at_start.oldest, segment, size, *self._serving)
+            control = ControlData(self.log_id, synced, self._oldest, segment, size, *self._serving)
             try:
                 self._lock.check()
                 with disk.os_errors(f"cannot write the control file in {self.folder}"):
@@ -199,6 +223,9 @@ class WriteAheadLog:
                     return
                 payloads, self._write_started = self._pending[:], time.monotonic()
             try:
+                if self._next_segment:
+                    self._next_segment = False
+                    self._writer.close()
                 if self._writer.is_full:
                     self._lock.check()  # the next segment is created by its path
                 count = self._writer.write(payloads)

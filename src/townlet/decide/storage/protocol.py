@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol
 
@@ -62,6 +62,13 @@ class Batch(Protocol):
         """Everything written inside the block becomes durable together."""
 
 
+class ReportTarget(NamedTuple):
+    """Names the decision of a report: by its id, or as the last one of a territory."""
+
+    id: str
+    by_territory: bool
+
+
 class ReportedDecision(Protocol):
     """A decision about which a report has arrived; locked while the report is handled."""
 
@@ -116,8 +123,8 @@ class Storage(Protocol):
     def batch(self, territories: Iterable[str]) -> AbstractContextManager[Batch]:
         """Open these territories; raises `StorageUnavailable`."""
 
-    def report(self, id: str, by_territory: bool = False) -> AbstractContextManager[ReportedDecision | None]:
-        """Open the decision with this id, or the last one of the territory with this name; None if there is none."""
+    def reports(self, targets: Sequence[ReportTarget]) -> AbstractContextManager[Iterator[ReportedDecision | None]]:
+        """Open the decisions of reports, None if there is none; each is read after what was done to those before it."""
 
     def unlogged_id(self) -> str:
         """An id for a decision that could not be stored; reports about it are refused."""

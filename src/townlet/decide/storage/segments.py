@@ -99,7 +99,7 @@ def read_records(folder: Path, after: int = 0) -> Iterator[tuple[int, bytes]]:
     """Records with numbers above `after`, each with its number, in order.
 
     Needs no lock and works beside a writer: it stops at a torn tail, and raises `LogDamage` at anything else. A writer
-    without space removes a segment that it could not begin.
+    without space removes a segment that it could not begin; retention removes the first ones.
     """
     segments = list_segments(folder)
     begun = sum(segment.first <= after + 1 for segment in segments)  # the last of these holds the next record
@@ -108,9 +108,9 @@ def read_records(folder: Path, after: int = 0) -> Iterator[tuple[int, bytes]]:
         try:
             data = read_segment(segment)
         except TownletError:
-            if stop is None and not segment.path.exists():
-                return
-            raise
+            if segment.path.exists() or (stop is not None and log_id):
+                raise
+            continue
         segment_log_id = _log_id(segment, data) or b""
         if log_id and segment_log_id and segment_log_id != log_id:
             raise LogDamage(segment, 0, segment.first - 1, "it belongs to another log")

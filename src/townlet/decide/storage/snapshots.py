@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
@@ -18,6 +18,7 @@ from townlet.decide.events import SCHEMA, DecisionMade, ServingChanged, decode, 
 from townlet.decide.settings import DecideSettings, settings_model
 from townlet.decide.state import Experience, ServiceState, Totals
 from townlet.decide.storage import StorageNotice
+from townlet.decide.storage.protocol import LearnerStorage
 from townlet.decide.territories import Territory
 from townlet.decide.trainer import Trainer
 from townlet.errors import TownletError
@@ -33,6 +34,12 @@ class Snapshot(NamedTuple):
 
     record: int
     state: State
+    info: Mapping[str, Any]
+
+    @property
+    def domain_name(self) -> str:
+        """The domain of the service."""
+        return str(_decode_json(self.state["service"]["settings"])["domain"])
 
     def settings(self, domain: Domain) -> DecideSettings:
         """The settings that were in force."""
@@ -40,12 +47,30 @@ class Snapshot(NamedTuple):
         return settings_model(domain).model_validate_json(text)
 
 
-def save(folder: Path, log_id: str, record: int, service_copy: StateCopy, trainer_state: State) -> None:
-    """Write a snapshot and remove old ones."""
-    state = {"service": serialize(service_copy), "trainer": trainer_state}
-    info = {"log": log_id, "record": record, "schema": SNAPSHOT_SCHEMA}
-    checkpoint.save(folder, checkpoint.folder_name(record), state, info)
-    checkpoint.prune(folder)
+class SnapshotContents(NamedTuple):
+    """A snapshot that is to be stored."""
+
+    info: dict[str, Any]
+    service: StateCopy
+    trainer: State
+
+    def state(self) -> State:
+        """The arrays to store."""
+        return {"service": serialize(self.service), "trainer": self.trainer}
+
+
+def take(storage: LearnerStorage, log_id: str) -> SnapshotContents:
+    """Copy the state of a service, whose lock must be held."""
+    info = {
+        "log": log_id, "record": storage.record, "schema": SNAPSHOT_SCHEMA, "at": storage.clock(),
+        "last": storage.state.join.last, "versions": storage.versions.list_versions() if storage.settings.keep else [],
+    }  # fmt: skip
+    return SnapshotContents(info, copy_state(storage.state), storage.trainer.copy())
+
+
+def is_usable(info: Mapping[str, Any], log_id: str) -> bool:
+    """Whether a snapshot with this info is one of this log, in the layout of this release."""
+    return info.get("log") == log_id and info.get("schema") == SNAPSHOT_SCHEMA
 
 
 def load_newest(folder: Path, log_id: str, last: int, notices: list[StorageNotice]) -> Snapshot | None:
@@ -61,8 +86,8 @@ def load_newest(folder: Path, log_id: str, last: int, notices: list[StorageNotic
             fix = "An older snapshot or the whole log is used instead. Check the disk."
             notices.append(StorageNotice("snapshot", what, fix, critical=False))
             continue
-        if info.get("log") == log_id and info.get("schema") == SNAPSHOT_SCHEMA and int(info["record"]) <= last:
-            return Snapshot(int(info["record"]), state)
+        if is_usable(info, log_id) and int(info["record"]) <= last:
+            return Snapshot(int(info["record"]), state, info)
     return None
 
 
@@ -119,6 +144,12 @@ def serialize(copy: StateCopy) -> State:
 
 def restore(snapshot: Snapshot, service: ServiceState, trainer: Trainer) -> None:
     """Load a snapshot into a new service state and trainer."""
+    restore_service(snapshot, service)
+    trainer.restore(snapshot.state["trainer"])
+
+
+def restore_service(snapshot: Snapshot, service: ServiceState) -> None:
+    """Load a snapshot into a new service state."""
     state = snapshot.state["service"]
     service.update_settings(snapshot.settings(service.domain))
     service.ids.restore(_decode_json(state["ids"]))
@@ -144,7 +175,6 @@ def restore(snapshot: Snapshot, service: ServiceState, trainer: Trainer) -> None
     rows = _split_observations(state["pending"]["observations"], len(decisions), service.domain.columns)
     experiences = [Experience(row, decision) for row, decision in zip(rows, decisions, strict=True)]
     service.pending = {experience.decision.number: experience for experience in experiences}
-    trainer.restore(snapshot.state["trainer"])
 
 
 def encode_json(value: Any) -> NDArray[np.uint8]:

@@ -5,17 +5,15 @@ Only reads, so it works beside a running service: files that refer to the log ar
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, Final
 
-from townlet.decide import events
-from townlet.decide.domain import ForeignLog
-from townlet.decide.join import DecisionCounts
-from townlet.decide.recovery import initial_state
-from townlet.decide.state import ServiceState
 from townlet.decide.storage import LOG, SNAPSHOTS, VERSIONS, segments, serving_log
+from townlet.decide.storage.consistency import EventChecker, check_events, check_snapshots, check_versions
 from townlet.decide.storage.control import ACCEPT_DATA_LOSS, CONTROL_FILE, ControlData, missing_records, read_slots
-from townlet.decide.storage.snapshots import SNAPSHOT_SCHEMA
+from townlet.decide.storage.snapshots import Snapshot, is_usable
 from townlet.decide.storage.versions import weights_digest
 from townlet.errors import TownletError
 from townlet.interfaces.state import get_part
@@ -23,8 +21,6 @@ from townlet.runs import checkpoint
 from townlet.runs.verify import IntegrityReport
 
 SET_ASIDE: Final = ("torn-*.bin", "set-aside-*", "serving-damaged-*.jsonl")  # names of files that were set aside
-MAX_VIOLATIONS: Final = 5  # violations that the report lists
-COMPARED_COUNTS: Final = ("decisions", "joined", "expired", "waited", "failed")  # compared between snapshots and log
 
 
 def verify(folder: Path) -> IntegrityReport:
@@ -37,16 +33,32 @@ def verify(folder: Path) -> IntegrityReport:
     snapshots = _check_checkpoints(folder, report, SNAPSHOTS)
     versions = _check_checkpoints(folder, report, VERSIONS)
     last, intact = _check_segments(folder, report, control)
-    logged = check_events(report, folder, last) if last else EventChecker()
+    snapshot_records = {checkpoint.step_and_serial(path)[0] for path in checkpoint.paths(folder / SNAPSHOTS)}
+    logged_records = takewhile(lambda numbered: numbered[0] <= last, segments.read_records(folder / LOG))
+    base = _find_base(segments.list_segments(folder / LOG)[:1], snapshots, control)
+    logged = check_events(report, logged_records, snapshot_records, base) if last else EventChecker()
     _check_length(report, control, last, references)
-    _check_snapshots(report, snapshots, control, logged)
-    _check_versions(report, versions, logged)
+    log_id = control.log_id.hex() if control else ""
+    check_snapshots(report, snapshots, log_id, logged, lambda record: f"{SNAPSHOTS}/{checkpoint.folder_name(record)}")
+    check_versions(report, versions, logged, lambda version: f"{VERSIONS}/{checkpoint.folder_name(version)}")
     _check_serving_log(folder, report, control, logged, versions)
     for pattern in SET_ASIDE:
         for path in sorted([*folder.glob(pattern), *folder.glob(f"*/{pattern}")]):
             report.note(str(path.relative_to(folder)), "set aside earlier; never read back")
     _add_usable(report, last, intact)
     return report
+
+
+def _find_base(
+    first: Sequence[segments.Segment], snapshots: dict[int, dict[str, Any]], control: ControlData | None
+) -> Snapshot | None:
+    """The oldest snapshot that covers all records before the first segment."""
+    if not first or first[0].first == 1 or control is None:
+        return None
+    for record, info in sorted(snapshots.items()):
+        if record >= first[0].first - 1 and is_usable(info, control.log_id.hex()):
+            return Snapshot(record, {"service": info["state"]}, info)
+    return None
 
 
 def _check_control_file(folder: Path, report: IntegrityReport) -> ControlData | None:
@@ -68,6 +80,8 @@ def _check_segments(folder: Path, report: IntegrityReport, control: ControlData 
     files, log_id, last, intact = segments.list_segments(folder / LOG), control.log_id if control else b"", 0, True
     for segment, stop in segments.with_stops(files):
         name = f"{LOG}/{segment.path.name}"
+        if not segment.path.exists():
+            continue  # retention has just removed it
         try:
             end = segments.find_segment_end(segment, segments.read_segment(segment), stop)
         except TownletError as error:
@@ -113,37 +127,6 @@ def _check_length(
         report.add("length of the log", problem)
     if not problems:
         report.add("length of the log", text=f"nothing refers to a record after record {last}")
-
-
-def _check_snapshots(
-    report: IntegrityReport, snapshots: dict[int, dict[str, Any]], control: ControlData | None, logged: EventChecker
-) -> None:
-    for number, info in snapshots.items():
-        problem = ""
-        if control and info.get("log") != control.log_id.hex():
-            problem = "it belongs to another log"
-        elif info.get("schema") != SNAPSHOT_SCHEMA:
-            problem = "another version of Townlet wrote it"
-        elif number in logged.snapshots:
-            stored, expected = info["state"]["join"]["counts"], logged.snapshots[number]
-            different = [name for name in expected if stored[name] != expected[name]]
-            listed = ", ".join(f"{name} {stored[name]} instead of {expected[name]}" for name in different)
-            problem = f"its counts differ from the log: {listed}" if different else ""
-        report.add(f"{SNAPSHOTS}/{checkpoint.folder_name(number)}", problem, f"the state at record {number}")
-
-
-def _check_versions(report: IntegrityReport, versions: dict[int, dict[str, Any]], logged: EventChecker) -> None:
-    for number, info in versions.items():
-        name = f"{VERSIONS}/{checkpoint.folder_name(number)}"
-        published = logged.published.get(number)
-        if published is not None and published != info["digest"]:
-            report.add(name, "its digest differs from the one in the log")
-        elif info.get("version") != number:
-            report.add(name, f"this is version {str(info.get('version'))[:20]}, under another name")
-        elif published is None and logged.state is not None:
-            report.note(name, "not in the log: a crash prevented its record; it never served")
-        else:
-            report.add(name, text=f"step {info['step']}")
 
 
 def _check_serving_log(
@@ -196,86 +179,3 @@ def _add_usable(report: IntegrityReport, last: int, intact: bool) -> None:
         report.usable.append("A damaged snapshot is not used: a start reads the log instead, which takes longer.")
     if VERSIONS in damaged:
         report.usable.append("A damaged version never serves. A damaged serving log leaves decisions to the gate.")
-
-
-class EventChecker:
-    """Applies events to a separate state and checks each against the ones before it."""
-
-    def __init__(self) -> None:
-        self.state: ServiceState | None = None  # None before the first event
-        self.published: dict[int, str] = {}  # version → digest
-        self.snapshots: dict[int, dict[str, int]] = {}  # record of a snapshot → counts of decisions
-        self._step = 0
-
-    @property
-    def counts(self) -> DecisionCounts:
-        return self.state.join.counts if self.state else DecisionCounts()
-
-    def check(self, event: events.Event) -> list[str]:
-        """Apply an event; returns the rules that it violates."""
-        if self.state is None:
-            if not isinstance(event, events.ServiceStarted):
-                return ["the log does not begin with a start of the service"]
-            self.state = initial_state(event)
-        violations = self._check_references(event, self.state)
-        self.state.apply(event)
-        counts = self.state.join.counts
-        if not counts.balanced:
-            violations.append("the decisions do not add up")
-        if isinstance(event, events.DecisionMade) and counts.decisions != event.number:
-            violations.append(f"decision {event.number} follows {counts.decisions - 1} decisions")
-        return violations
-
-    def _check_references(self, event: events.Event, state: ServiceState) -> list[str]:
-        match event:
-            case events.DecisionMade(version=version, gate=gate, reply=reply):
-                violations = []
-                if version and version not in self.published:
-                    violations.append(f"version {version} was never published")
-                if gate not in state.gates:
-                    violations.append("its gate settings are not those of any start")
-                id = str(reply.get("decisionId"))
-                if state.ids.resolve(id, event.number) != event.number:
-                    violations.append(f"its id {id[:40]} is not one of this log")
-                return violations
-            case events.OutcomeRecorded(number=number) if not state.join.is_pending(number):
-                return [f"an outcome of decision {number}, which was not pending"]
-            case events.VersionPublished(version=version, digest=digest):
-                self.published[version] = digest
-            case events.TrainerRewound(version=version) if version not in self.published and self.published:
-                return [f"the trainer was rewound to version {version}, which was never published"]
-            case events.ServingChanged(version=version):
-                if version and version not in self.published and self.published:
-                    return [f"version {version} serves, but was never published"]
-            case events.TrainingStep(step=step):
-                if step < self._step:
-                    return [f"step {step} follows step {self._step}"]
-                self._step = step
-        return []
-
-
-def check_events(report: IntegrityReport, folder: Path, last: int) -> EventChecker:
-    """Apply all events up to record `last`, and check what each refers to."""
-    checker, record = EventChecker(), 0
-    violations: list[str] = []
-    snapshot_records = {checkpoint.step_and_serial(path)[0] for path in checkpoint.paths(folder / SNAPSHOTS)}
-    try:
-        for record, payload in segments.read_records(folder / LOG):
-            if record > last or len(violations) >= MAX_VIOLATIONS:
-                break
-            if record > 1 and checker.state is None and not violations:
-                report.add("events of the log", text="its beginning is missing, so they cannot be checked")
-                return checker
-            violations += [f"record {record}: {what}" for what in checker.check(events.decode(payload))]
-            if record in snapshot_records:
-                checker.snapshots[record] = {name: getattr(checker.counts, name) for name in COMPARED_COUNTS}
-    except ForeignLog as error:
-        report.note("events of the log", f"not checked: {error}")
-        return checker
-    except (TownletError, ValueError, KeyError, TypeError, AttributeError) as error:
-        violations.append(f"record {record}: {error}")
-    counts = checker.counts
-    joined = f"{counts.decisions} decisions = {counts.joined} joined + {counts.expired} expired"
-    text = f"{joined} + {counts.pending} pending + {counts.not_executed} not executed"
-    report.add("events of the log", "; ".join(violations), text)
-    return checker

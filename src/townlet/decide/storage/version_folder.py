@@ -19,6 +19,7 @@ class VersionFolder:
         with disk.os_errors(f"cannot open the versions in {folder}"):
             disk.make_folder(folder)
             checkpoint.remove_leftovers(folder)
+        self.needed: set[int] = set()  # versions to which a replay may go back
         self.history = ServingLog(folder / SERVING_LOG)
 
     def where(self, version: int) -> Path:
@@ -28,6 +29,10 @@ class VersionFolder:
     def numbers(self) -> list[int]:
         """All stored versions, oldest first."""
         return [checkpoint.step_and_serial(path)[0] for path in checkpoint.paths(self.folder)]
+
+    def needed_for_replay(self) -> set[int]:
+        """The versions to which a replay from a kept snapshot may go back."""
+        return self.needed
 
     def save(self, version: int, state: State, info: Mapping[str, Any]) -> dict[str, Any]:
         """Store a version durably; returns its info."""

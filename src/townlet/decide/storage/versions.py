@@ -358,10 +358,11 @@ class VersionStore:
         """Remove all but the serving version, the one before it, the pinned one and the newest few."""
         last = self._log.last
         needed = {self._newest, *last.trail[-2:], last.pinned}
+        kept = needed | self._archive.needed_for_replay()
         if self.serving:
             needed.add(self.serving.version)
         self._cache = {version: cached for version, cached in self._cache.items() if version in needed}
-        removed = [version for version in self.list_versions()[: -self._keep] if version not in needed]
+        removed = [version for version in self.list_versions()[: -self._keep] if version not in kept]
         self._info = {version: info for version, info in self._info.items() if version not in removed}
         with suppress(TownletError):  # retried at the next pruning; the next publication reports a failing disk
             self._archive.remove(removed)

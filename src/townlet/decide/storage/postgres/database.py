@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from importlib import resources
 from typing import Any, Final
 from urllib.parse import urlsplit, urlunsplit
@@ -25,6 +25,7 @@ IDLE_SECONDS: Final = 10  # a process that stops within a transaction loses it, 
 # Dead peers are detected within about ten seconds.
 KEEPALIVES: Final = {"keepalives": 1, "keepalives_idle": 3, "keepalives_interval": 2, "keepalives_count": 3}
 MIGRATION_LOCK: Final = 0x746F776E6C6574  # "townlet"
+SERVING_LOCK: Final = 0x73657276696E67  # "serving": shared by all processes of a service
 MIGRATION: Final = re.compile(r"(\d{3})_\w+\.sql")
 # What a failed or restarted server raises; everything else is an error of the program.
 FAILURES: Final = (psycopg.OperationalError, psycopg.InterfaceError, psycopg.errors.AdminShutdown)
@@ -40,18 +41,22 @@ def without_password(url: str) -> str:
 class Database:
     """One connection, for one thread at a time."""
 
-    def __init__(self, url: str, purpose: str) -> None:
-        self.url, self._purpose = url, purpose
+    def __init__(self, url: str, purpose: str, *, serving: bool = False) -> None:
+        """`serving`: while this connection is open, the service cannot be copied."""
+        self.url, self._purpose, self._serving = url, purpose, serving
         self._lock = threading.RLock()
         self._connection: Connection[Any] | None = None
 
     @contextmanager
-    def transaction(self) -> Iterator[Connection[Any]]:
-        """A transaction that is committed at the end of the block. Raises `StorageUnavailable` if the server fails."""
+    def transaction(self, *, pipelined: bool = False) -> Iterator[Connection[Any]]:
+        """A transaction that is committed at the end of the block. Raises `StorageUnavailable` if the server fails.
+
+        `pipelined`: begin and commit travel with other statements.
+        """
         with self._lock:
             try:
                 connection = self._open()
-                with connection.transaction():
+                with connection.pipeline() if pipelined else nullcontext(), connection.transaction():
                     yield connection
             except FAILURES as error:
                 self.close()
@@ -70,6 +75,10 @@ class Database:
                 self.url, autocommit=True, connect_timeout=CONNECT_SECONDS, options=options,
                 application_name=f"townlet {self._purpose}", **KEEPALIVES,  # type: ignore[arg-type]
             )  # fmt: skip
+            lock = "SELECT pg_try_advisory_lock_shared(%s)"
+            if self._serving and self._connection.execute(lock, [SERVING_LOCK]).fetchone() != (True,):
+                self.close()
+                raise StorageUnavailable(f"{without_password(self.url)} is being copied", "start it when that is done")
         return self._connection
 
     def close(self) -> None:
@@ -86,17 +95,30 @@ def migrate(database: Database) -> None:
     with database.transaction() as connection:
         connection.execute("SELECT pg_advisory_xact_lock(%s)", [MIGRATION_LOCK])
         connection.execute("CREATE TABLE IF NOT EXISTS migration (number integer PRIMARY KEY, name text NOT NULL)")
-        applied = [number for (number,) in connection.execute("SELECT number FROM migration ORDER BY number")]
-        known = {int(name[:3]): name for name in _migrations()}
-        if later := [number for number in applied if number not in known]:
-            what = (
-                f"the tables of {without_password(database.url)} were made by a later release (migration {max(later)})"
-            )
-            raise TownletError(what, "use that release of Townlet, or another database")
+        applied, known = _applied(connection, database.url), {int(name[:3]): name for name in _migrations()}
         for number, name in sorted(known.items()):
             if number not in applied:
                 connection.execute((resources.files(__package__) / name).read_bytes())
                 connection.execute("INSERT INTO migration VALUES (%s, %s)", [number, name])
+
+
+def require_tables(connection: Connection[Any], url: str) -> None:
+    """Refuse a database whose tables this release cannot read, without changing it."""
+    where = without_password(url)
+    if connection.execute("SELECT to_regclass('migration')").fetchone() == (None,):
+        raise TownletError(f"{where} holds no decisions", "name the database of a service with --storage")
+    if missing := {int(name[:3]) for name in _migrations()} - set(_applied(connection, url)):
+        what = f"the tables of {where} were made by an earlier release (before migration {min(missing)})"
+        raise TownletError(what, "start the service once with this release, which migrates them")
+
+
+def _applied(connection: Connection[Any], url: str) -> list[int]:
+    """The migrations that a database has; refuses those of a later release."""
+    applied = [number for (number,) in connection.execute("SELECT number FROM migration ORDER BY number")]
+    if later := set(applied) - {int(name[:3]) for name in _migrations()}:
+        what = f"the tables of {without_password(url)} were made by a later release (migration {max(later)})"
+        raise TownletError(what, "use that release of Townlet, or another database")
+    return applied
 
 
 def _migrations() -> list[str]:

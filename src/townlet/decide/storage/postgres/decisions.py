@@ -8,7 +8,6 @@ import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from hashlib import blake2b
 from queue import LifoQueue
 from typing import Any, Final, NamedTuple
 
@@ -17,26 +16,23 @@ from pydantic_core import from_json, to_json
 
 from townlet.decide import events
 from townlet.decide.domain import Domain, Observation, ObservationRow
-from townlet.decide.join import (
-    EXPIRED,
-    FAILED,
-    JOINED,
-    NONE,
-    WAITED,
-    DecisionCounts,
-    OutcomeStatus,
-    rejection,
-    report_digest,
-)
+from townlet.decide.join import EXPIRED, FAILED, JOINED, NONE, WAITED, DecisionCounts, OutcomeStatus
 from townlet.decide.settings import DecideSettings, settings_hash
 from townlet.decide.state import DecisionIds
 from townlet.decide.storage import StorageNotice
 from townlet.decide.storage.postgres.database import Database, durability_problem
 from townlet.decide.storage.postgres.processes import ProcessReports
-from townlet.decide.storage.postgres.rows import observation_format, territory_format
+from townlet.decide.storage.postgres.reports import LOCK_TERRITORIES, ReportBatch
+from townlet.decide.storage.postgres.rows import join_lines, lock_key, observation_format, territory_format
 from townlet.decide.storage.postgres.service_row import open_service
 from townlet.decide.storage.postgres.versions import VersionTable
-from townlet.decide.storage.protocol import ReportedDecision, StorageUnavailable, StoredReply, TerritoryUse
+from townlet.decide.storage.protocol import (
+    ReportedDecision,
+    ReportTarget,
+    StorageUnavailable,
+    StoredReply,
+    TerritoryUse,
+)
 from townlet.decide.storage.versions import VersionStore
 from townlet.errors import TownletError
 from townlet.rng import Streams
@@ -44,28 +40,30 @@ from townlet.rng import Streams
 CONNECTIONS: Final = 2  # batches that may be in progress at the same time: one computes while another one commits
 ANY_NUMBER: Final = 2**62
 
-INSERT_EVENTS: Final = "INSERT INTO event (body) SELECT unnest(%s::text[])"
-LOCK_TERRITORIES: Final = "SELECT pg_advisory_xact_lock(key) FROM (SELECT unnest(%s::bigint[]) AS key OFFSET 0) AS keys"
 READ_TERRITORIES: Final = "SELECT name, state, game_time, at, client FROM territory WHERE name = ANY(%s)"
 READ_PENDING: Final = """
     SELECT number, territory, game_time, observation FROM decision
     WHERE status = 0 AND territory = ANY(%s) ORDER BY game_time, number FOR UPDATE"""
-NEW_NUMBERS: Final = "SELECT nextval('decision_number') FROM generate_series(1, %s)"
+# Locks territories, and returns as many numbers of decisions.
+LOCK_AND_NUMBER: Final = LOCK_TERRITORIES.replace("(key)", "(key), nextval('decision_number')")
 END_DECISIONS: Final = "UPDATE decision SET status = %s, observation = NULL WHERE number = ANY(%s)"
-INSERT_DECISIONS: Final = """
-    INSERT INTO decision (number, territory, game_time, at, client, action, status, reply, inactive, observation)
-    SELECT * FROM unnest(%s::bigint[], %s::text[], %s::float8[], %s::float8[], %s::text[], %s::int[], %s::smallint[],
-                         %s::text[], %s::bool[], %s::bytea[])"""
-STORE_TERRITORIES: Final = """
-    INSERT INTO territory (name, state, game_time, at, client)
-    SELECT * FROM unnest(%s::text[], %s::bytea[], %s::float8[], %s::float8[], %s::text[])
+STORE_DECISIONS: Final = """
+    WITH made AS (
+        SELECT * FROM unnest(
+            %s::bigint[], %s::text[], %s::float8[], %s::float8[], %s::text[], %s::int[], %s::smallint[],
+            string_to_array(%s, E'\\n'), %s::bool[], %b::bytea[], %b::bytea[]
+        ) AS made (number, territory, game_time, at, client, action, status, reply, inactive, observation, state)),
+    logged AS (INSERT INTO event (body) SELECT string_to_table(%s, E'\\n')),
+    stored AS (
+        INSERT INTO decision (number, territory, game_time, at, client, action, status, reply, inactive, observation)
+        SELECT number, territory, game_time, at, client, action, status, reply, inactive, observation FROM made)
+    INSERT INTO territory (name, state, game_time, at, client) SELECT territory, state, game_time, at, client FROM made
     ON CONFLICT (name) DO UPDATE SET (state, game_time, at, client) =
         (excluded.state, excluded.game_time, excluded.at, excluded.client)"""
-READ_DECISION: Final = """
-    SELECT status, digest, client, at, territory, game_time, action, inactive, observation
-    FROM decision WHERE number = %s FOR UPDATE"""
-LAST_NUMBER: Final = "SELECT number FROM decision WHERE territory = %s ORDER BY game_time DESC LIMIT 1"
-COUNTS: Final = "SELECT status, count(*) FROM decision GROUP BY status"
+COUNTS: Final = """
+    SELECT status, sum(count)::bigint FROM (
+        SELECT status, count(*) FROM decision GROUP BY status UNION ALL SELECT status, count FROM removed_decisions
+    ) AS counted GROUP BY status"""
 
 
 class StoredTerritory(NamedTuple):
@@ -86,21 +84,21 @@ class PostgresStorage:
         self.url, self.domain, self.settings, self.clock = url, domain, settings, clock
         self.gate_hash = settings_hash(settings.gate)
         self.observations, self.territories = observation_format(domain), territory_format(domain)
-        self._control = Database(url, "control")
+        self._control = Database(url, "control", serving=True)
         try:
-            key = open_service(self._control, domain, settings, clock())
+            keys = open_service(self._control, domain, settings, clock())
         except TownletError:
             self._control.close()
             raise
         self.ids = DecisionIds()
-        self.ids.add_start(1, key)
+        self.ids.restore(keys)
         self._connections: LifoQueue[Database] = LifoQueue()
         for _ in range(CONNECTIONS):
             self._connections.put(Database(url, "decisions"))
         template = domain.policies[settings.policy].build(Streams(0).torch("empty"), settings.options)
         self.versions = VersionStore(VersionTable(self._control), template, settings.versions)
         self.process = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(2)}"
-        self.reports = ProcessReports(url, self.process, role, self.versions)
+        self.process_reports = ProcessReports(url, self.process, role, self.versions)
         self.rejected = dict.fromkeys(OutcomeStatus, 0)
         self._rejected_lock = threading.Lock()
         self._problem: str | None = None
@@ -134,7 +132,7 @@ class PostgresStorage:
     def _transaction(self) -> Iterator[Connection[Any]]:
         database = self._connections.get()
         try:
-            with database.transaction() as connection:
+            with database.transaction(pipelined=True) as connection:
                 yield connection
             self._problem = None
         except StorageUnavailable as error:
@@ -150,22 +148,17 @@ class PostgresStorage:
             yield PostgresBatch(self, connection, sorted(set(territories)))
 
     @contextmanager
-    def report(self, id: str, by_territory: bool = False) -> Iterator[ReportedDecision | None]:
-        """Lock the decision with this id, or the last one of the territory with this name; and its territory."""
-        number = None if by_territory else self.ids.resolve(id, ANY_NUMBER)
-        if number is None and not by_territory:
-            yield None
+    def reports(self, targets: Sequence[ReportTarget]) -> Iterator[Iterator[ReportedDecision | None]]:
+        """Lock the decisions of these reports, and their territories."""
+        numbers = {one: None if one.by_territory else self.ids.resolve(one.id, ANY_NUMBER) for one in targets}
+        if not any(one.by_territory or number is not None for one, number in numbers.items()):
+            yield iter([None] * len(targets))
             return
         with self._transaction() as connection:
-            if by_territory:
-                connection.execute(LOCK_TERRITORIES, [[lock_key(id)]])
-                found = connection.execute(LAST_NUMBER, [id]).fetchone()
-                number = found[0] if found else None
-            else:
-                found = connection.execute("SELECT territory FROM decision WHERE number = %s", [number]).fetchone()
-                if found is not None:
-                    connection.execute(LOCK_TERRITORIES, [[lock_key(found[0])]])
-            yield None if found is None or number is None else PostgresReport(self, connection, number)
+            formats = self.observations, self.territories
+            batch = ReportBatch(connection, numbers, self.domain, *formats, self.count_rejected)
+            yield batch.reported(targets)
+            batch.store()
 
     def unlogged_id(self) -> str:
         raise TownletError("every decision in a database is stored")
@@ -179,11 +172,11 @@ class PostgresStorage:
 
     def processes(self) -> list[dict[str, Any]]:
         """The last report of every process."""
-        return self.reports.processes
+        return self.process_reports.processes
 
     def learner_report(self) -> tuple[dict[str, Any], float | None]:
         """The last statistics of the learner, and their age."""
-        return self.reports.learner, self.reports.learner_age
+        return self.process_reports.learner, self.process_reports.learner_age
 
     def counts(self) -> DecisionCounts:
         """All decisions by status, and the reports that this process rejected."""
@@ -200,7 +193,7 @@ class PostgresStorage:
 
     def close(self) -> None:
         """Close all connections."""
-        self.reports.stop()
+        self.process_reports.stop()
         while not self._connections.empty():
             self._connections.get().close()
         self._control.close()
@@ -212,12 +205,11 @@ class PostgresBatch:
     def __init__(self, storage: PostgresStorage, connection: Connection[Any], names: Sequence[str]) -> None:
         self._storage, self._connection, domain = storage, connection, storage.domain
         with connection.pipeline():
-            connection.execute(LOCK_TERRITORIES, [sorted(map(lock_key, names))])
+            numbers = connection.execute(LOCK_AND_NUMBER, [sorted(map(lock_key, names))])
             read = connection.execute(READ_TERRITORIES, [names], binary=True)
             observed = domain.reward_from_next is not None
             pending = connection.execute(READ_PENDING, [names], binary=True) if observed else None
-            numbers = connection.execute(NEW_NUMBERS, [len(names)])
-            self._numbers = iter([number for (number,) in numbers.fetchall()])
+            self._numbers = iter([number for _, number in numbers.fetchall()])
             self._territories = {
                 name: StoredTerritory(storage.territories.decode(state), TerritoryUse(game_time, at, client))
                 for name, state, game_time, at, client in read.fetchall()
@@ -232,7 +224,7 @@ class PostgresBatch:
         return stored.use if stored else None
 
     def reply_at(self, territory: str, time: float) -> StoredReply | None:
-        sql = "SELECT reply FROM decision WHERE territory = %s AND game_time = %s"
+        sql = "SELECT reply FROM decision WHERE territory = %s AND game_time = %s ORDER BY number DESC LIMIT 1"
         row = self._connection.execute(sql, [territory, time]).fetchone()
         return StoredReply(from_json(row[0]), 0) if row else None
 
@@ -269,75 +261,15 @@ class PostgresBatch:
         made = [event for event, _, _ in self._decisions]
         joined = [event.number for event in self._events if isinstance(event, events.OutcomeRecorded)]
         expired = [n for event in self._events if isinstance(event, events.DecisionsExpired) for n in event.numbers]
+        fields = ((e.number, e.territory, e.game_time, e.at, e.client, e.action) for e in made)
+        status = [NONE if event.send else WAITED for event in made]
+        replies = join_lines(to_json(event.reply) for event in made)
+        inactive = [deferred and event.send for event, deferred, _ in self._decisions]
+        rows = [row for _, _, row in self._decisions]
         states = [self._storage.territories.encode(self._states[event.territory]) for event in made]
+        values = [*map(list, zip(*fields, strict=True)), status, replies, inactive, rows, states]
         with self._connection.pipeline():
-            self._connection.execute(INSERT_EVENTS, [[events.encode(event).decode() for event in self._events]])
-            for status, numbers in ((JOINED, joined), (EXPIRED, expired)):
+            for ended, numbers in ((JOINED, joined), (EXPIRED, expired)):
                 if numbers:
-                    self._connection.execute(END_DECISIONS, [status, numbers])
-            if made:
-                fields = ((e.number, e.territory, e.game_time, e.at, e.client, e.action) for e in made)
-                number, territory, game_time, at, client, action = map(list, zip(*fields, strict=True))
-                statuses = [NONE if event.send else WAITED for event in made]
-                replies = [to_json(event.reply).decode() for event in made]
-                rows = [row for _, _, row in self._decisions]
-                inactive = [deferred and event.send for event, deferred, _ in self._decisions]
-                values = [number, territory, game_time, at, client, action, statuses, replies, inactive, rows]
-                self._connection.execute(INSERT_DECISIONS, values)
-                self._connection.execute(STORE_TERRITORIES, [territory, states, game_time, at, client])
-
-
-class PostgresReport:
-    """A decision whose row and territory are locked until the transaction ends."""
-
-    def __init__(self, storage: PostgresStorage, connection: Connection[Any], number: int) -> None:
-        self._storage, self._connection, self._number = storage, connection, number
-        row = connection.execute(READ_DECISION, [number], binary=True).fetchone()
-        assert row is not None, "its row was read in this transaction"
-        self.status, self._digest, self.client, self.at = row[:4]
-        self._territory, self._game_time, self._action, inactive, self._row = row[4:]
-        self.pending = self.status == NONE
-        self.inactive = self.pending and inactive
-
-    def join(self, value: float, how: str) -> int:
-        failed = how == "failed"
-        status, digest = FAILED if failed else JOINED, report_digest(value, failed)
-        outcome = events.encode(events.OutcomeRecorded(self._number, value, how)).decode()
-        with self._connection.pipeline():
-            sql = "UPDATE decision SET status = %s, digest = %s, observation = NULL WHERE number = %s"
-            self._connection.execute(sql, [status, digest, self._number])
-            self._connection.execute("INSERT INTO event (body) VALUES (%s)", [outcome])
-        if failed:
-            self._undo_in_territory()
-        return 0
-
-    def activate(self) -> int:
-        activated = events.encode(events.DecisionActivated(self._number)).decode()
-        with self._connection.pipeline():
-            self._connection.execute("UPDATE decision SET inactive = false WHERE number = %s", [self._number])
-            self._connection.execute("INSERT INTO event (body) VALUES (%s)", [activated])
-        return 0
-
-    def _undo_in_territory(self) -> None:
-        """The state of the territory as if the action had not been sent."""
-        storage = self._storage
-        sql = "SELECT state FROM territory WHERE name = %s"
-        if (row := self._connection.execute(sql, [self._territory], binary=True).fetchone()) is None:
-            return
-        state, before = storage.territories.decode(row[0]), storage.observations.decode(self._row)
-        restored = storage.domain.territory_state_after_failure(state, before, self._action, self._game_time)
-        update = "UPDATE territory SET state = %s WHERE name = %s"
-        self._connection.execute(update, [storage.territories.encode(restored), self._territory])
-
-    def reject(self, digest: int) -> tuple[OutcomeStatus, int]:
-        status = rejection(self.status, self._digest, digest)
-        self._storage.count_rejected(status)
-        return status, 0
-
-    def contradict(self) -> None:
-        self._storage.count_rejected(OutcomeStatus.CONTRADICTING)
-
-
-def lock_key(territory: str) -> int:
-    """The advisory lock of a territory; territories that share one merely wait for each other."""
-    return int.from_bytes(blake2b(territory.encode(), digest_size=8).digest(), "big", signed=True)
+                    self._connection.execute(END_DECISIONS, [ended, numbers])
+            self._connection.execute(STORE_DECISIONS, [*values, join_lines(map(events.encode, self._events))])

@@ -47,12 +47,17 @@ class ElectedLearner:
             self._thread.join()
 
     def _run(self) -> None:
+        problem = ""
         while not self._stop.is_set():
             try:
                 self._check()
             except TownletError as error:
-                logger.warning("the learner cannot lead: %s", error)
+                if str(error) != problem:  # repeated every second until it is over
+                    logger.warning("the learner cannot lead: %s", error)
+                problem = str(error)
                 self._give_up()
+            else:
+                problem = ""
             self._stop.wait(RENEW_SECONDS)
         self._give_up()
 

@@ -14,6 +14,7 @@ from psycopg import Connection
 
 from townlet.decide.events import Event, decode
 from townlet.decide.storage.postgres.database import Database
+from townlet.errors import TownletError
 
 CHUNK: Final = 1000  # events per round trip
 
@@ -39,24 +40,41 @@ class Position(NamedTuple):
 class EventTable:
     """The events of a service, in a database."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, *, visible: bool = False) -> None:
+        """`visible`: read all events that the transaction sees, of which others may later precede some."""
         self._database = database
+        self._read_all = READ_ALL.replace(COMPLETE, "true") if visible else READ_ALL
         self.position = Position()  # of the last event of a decider that was read
         self.same = 0  # events that were read and have this position: that one, and those of the learner after it
         self.record = 0  # events that were read
 
     def events(self, after: int = 0) -> Iterator[Event]:
         """All events after a record of which there is a snapshot, or all events."""
+        if not after and (base := self.base()):
+            what = f"events up to record {base} have been removed, but no intact snapshot covers them"
+            raise TownletError(what, "restore a backup of the database")
+        return (decode(body) for _, body in self.records(after))
+
+    def base(self) -> int:
+        """Events up to this record have been removed; 0: none have been."""
+        with self._database.transaction() as connection:
+            row = connection.execute("SELECT base FROM service").fetchone()
+        return row[0] if row else 0
+
+    def records(self, after: int = 0) -> Iterator[tuple[int, bytes]]:
+        """As `events`, from the first one that is kept: the number of each, and the event as it is stored."""
+        base = 0 if after else self.base()
         with self._database.transaction() as connection:
             connection.execute("SET LOCAL statement_timeout = 0")  # the first rows come after all were sorted
-            start, skipped = _place(connection, after)
-            self.position, self.same, self.record = Position(), 0, after - skipped
+            connection.execute("SET LOCAL idle_in_transaction_session_timeout = 0")  # the caller may train meanwhile
+            start, skipped = _place(connection, after or base)
+            self.position, self.same, self.record = Position(), 0, (after or base) - skipped
             with connection.cursor("events") as cursor:
                 cursor.itersize = CHUNK
-                for transaction, id, body in cursor.execute(READ_ALL, start):
+                for transaction, id, body in cursor.execute(self._read_all, start):
                     self._count(Position(transaction, id))
                     if self.record > after:
-                        yield decode(body.encode())
+                        yield self.record, body.encode()
 
     def tail(self) -> Iterator[Event]:
         """The events of deciders after the last one that was read."""

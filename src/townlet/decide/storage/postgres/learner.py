@@ -16,8 +16,10 @@ from townlet.decide.settings import DecideSettings, settings_hash
 from townlet.decide.state import ServiceState
 from townlet.decide.storage import snapshots
 from townlet.decide.storage.postgres.database import Database
-from townlet.decide.storage.postgres.decisions import LOCK_TERRITORIES, lock_key
 from townlet.decide.storage.postgres.event_table import EventTable
+from townlet.decide.storage.postgres.reports import LOCK_TERRITORIES
+from townlet.decide.storage.postgres.retention import remove_old_rows, set_base
+from townlet.decide.storage.postgres.rows import lock_key
 from townlet.decide.storage.postgres.versions import VersionTable, require_epoch
 from townlet.decide.storage.protocol import StorageUnavailable
 from townlet.decide.storage.snapshots import SNAPSHOT_SCHEMA, Snapshot
@@ -39,6 +41,9 @@ EXPIRE: Final = f"""
 REMOVE_SNAPSHOTS: Final = f"""
     DELETE FROM snapshot
     WHERE record NOT IN (SELECT record FROM snapshot ORDER BY record DESC LIMIT {KEPT_SNAPSHOTS})"""
+INSERT_SNAPSHOT: Final = """
+    INSERT INTO snapshot (record, transaction, id, same, info, state) VALUES (%s, %s, %s, %s, %s, %s)
+    ON CONFLICT (record) DO NOTHING"""
 OLDEST_PENDING: Final = "SELECT number FROM decision WHERE status = 0 ORDER BY at OFFSET %s"
 
 
@@ -60,9 +65,10 @@ class PostgresLearner:
             require_epoch(connection, epoch)
             (log_id,) = connection.execute("SELECT id FROM service").fetchone() or ("",)
         self._log_id = str(log_id)
-        first = next(self._table.events())
-        assert isinstance(first, events.ServiceStarted)
-        self.state.configure(first)
+        if not self._table.base():
+            first = next(self._table.events())
+            assert isinstance(first, events.ServiceStarted)
+            self.state.configure(first)
         self.trainer = Trainer(domain, self.state)
         template = domain.policies[settings.policy].build(Streams(0).torch("empty"), settings.options)
         archive = VersionTable(self._database, epoch)
@@ -76,7 +82,7 @@ class PostgresLearner:
         for record, info, state in rows:
             if json.loads(info).get("schema") == SNAPSHOT_SCHEMA:
                 with suppress(TownletError):  # if it is damaged, an older one or all events are used
-                    return Snapshot(record, unpack(state, f"the snapshot of record {record}"))
+                    return Snapshot(record, unpack(state, f"the snapshot of record {record}"), json.loads(info))
         return None
 
     @property
@@ -152,15 +158,17 @@ class PostgresLearner:
     def save_snapshot(self) -> None:
         """Save a snapshot, so that the next leader starts fast. The trainer must be idle."""
         with self.lock:
-            record, (transaction, id), same = self.record, self._table.position, self._table.same
-            copy, trainer = snapshots.copy_state(self.state), self.trainer.copy()
-        state = pack({"service": snapshots.serialize(copy), "trainer": trainer})
-        info = json.dumps({"log": self._log_id, "record": record, "schema": SNAPSHOT_SCHEMA})
+            place = [*self._table.position, self._table.same]
+            taken = snapshots.take(self, self._log_id)
+        values = [taken.info["record"], *place, json.dumps(taken.info), pack(taken.state())]
         with self._database.transaction() as connection:
             require_epoch(connection, self.epoch)
-            sql = "INSERT INTO snapshot (record, transaction, id, same, info, state) VALUES (%s, %s, %s, %s, %s, %s)"
-            connection.execute(sql, [record, transaction, id, same, info, state])
-            connection.execute(REMOVE_SNAPSHOTS)
+            connection.execute(INSERT_SNAPSHOT, values)
+            if self.settings.keep is None and not self._table.base():
+                connection.execute(REMOVE_SNAPSHOTS)
+            else:
+                set_base(connection, self.settings.keep, self.clock())
+        remove_old_rows(self._database, self.epoch)
 
     def close(self) -> None:
         self._database.close()

@@ -1,8 +1,9 @@
-"""Observations as bytes: the arrays of all columns, one after the other."""
+"""Observations as bytes: the arrays of all columns, one after the other; and the locks of territories."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from hashlib import blake2b
 from math import prod
 
 import numpy as np
@@ -37,3 +38,13 @@ def observation_format(domain: Domain) -> RowFormat:
 def territory_format(domain: Domain) -> RowFormat:
     """The columns that a territory carries from one observation to the next."""
     return RowFormat({name: ColumnSpec(a.shape, str(a.dtype)) for name, a in domain.initial_territory_state().items()})
+
+
+def join_lines(records: Iterable[bytes]) -> str:
+    """Records as one value, which the server splits: an array would have every quotation mark escaped."""
+    return b"\n".join(records).decode()
+
+
+def lock_key(territory: str) -> int:
+    """The advisory lock of a territory; territories that share one merely wait for each other."""
+    return int.from_bytes(blake2b(territory.encode(), digest_size=8).digest(), "big", signed=True)

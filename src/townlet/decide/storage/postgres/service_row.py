@@ -1,10 +1,14 @@
-"""The row that describes the service: the id of its log, the key of its decision ids, and its settings."""
+"""What identifies the service: the id of its log, the keys of its decision ids, and its settings."""
 
 from __future__ import annotations
 
 import json
 import secrets
+from collections.abc import Sequence
 from operator import attrgetter
+from typing import Any
+
+from psycopg import Connection
 
 from townlet.decide import events
 from townlet.decide.domain import Domain
@@ -14,26 +18,43 @@ from townlet.decide.storage.postgres.database import Database, migrate, without_
 from townlet.errors import TownletError
 
 
-def open_service(database: Database, domain: Domain, settings: DecideSettings, at: float) -> str:
-    """Create the service in an empty database, or adopt new settings; returns the key of its decision ids."""
+def open_service(database: Database, domain: Domain, settings: DecideSettings, at: float) -> list[tuple[int, str]]:
+    """Create the service in an empty database, or adopt new settings; returns the keys of its decision ids."""
     migrate(database)
-    text = json.dumps(settings.model_dump(mode="json"), sort_keys=True)
+    text = encode_settings(settings)
     with database.transaction() as connection:
         connection.execute("LOCK TABLE service IN EXCLUSIVE MODE")
-        row = connection.execute("SELECT key, settings FROM service").fetchone()
+        row = connection.execute("SELECT settings FROM service").fetchone()
         if row is None:
-            key = secrets.token_hex(16)
-            sql = "INSERT INTO service (id, key, settings) VALUES (%s, %s, %s)"
-            connection.execute(sql, [secrets.token_hex(16), key, text])
+            create_service(connection, secrets.token_hex(16), settings, [(1, secrets.token_hex(16))])
         else:
-            key, stored = row
-            _check_settings(json.loads(stored), domain, settings, without_password(database.url))
-            if stored == text:
-                return str(key)
-            connection.execute("UPDATE service SET settings = %s", [text])
-        started = events.ServiceStarted(key, settings.model_dump(mode="json"), at, events.SCHEMA)
-        connection.execute("INSERT INTO event (body) VALUES (%s)", [events.encode(started).decode()])
-        return str(key)
+            _check_settings(json.loads(row[0]), domain, settings, without_password(database.url))
+            if row[0] != text:
+                connection.execute("UPDATE service SET settings = %s", [text])
+        keys = connection.execute("SELECT first, key FROM decision_key ORDER BY first").fetchall()
+        if row is None or row[0] != text:
+            add_start(connection, keys[-1][1], settings, at)
+        return keys
+
+
+def encode_settings(settings: DecideSettings) -> str:
+    """Settings as they are stored."""
+    return json.dumps(settings.model_dump(mode="json"), sort_keys=True)
+
+
+def create_service(
+    connection: Connection[Any], id: str, settings: DecideSettings, keys: Sequence[tuple[int, str]]
+) -> None:
+    """Store what identifies a service: the id of its log, and the keys of its decision ids."""
+    connection.execute("INSERT INTO service (id, settings) VALUES (%s, %s)", [id, encode_settings(settings)])
+    for first, key in keys:
+        connection.execute("INSERT INTO decision_key (first, key) VALUES (%s, %s)", [first, key])
+
+
+def add_start(connection: Connection[Any], key: str, settings: DecideSettings, at: float) -> None:
+    """Store the event of a start with these settings."""
+    started = events.ServiceStarted(key, settings.model_dump(mode="json"), at, events.SCHEMA)
+    connection.execute("INSERT INTO event (body) VALUES (%s)", [events.encode(started).decode()])
 
 
 def _check_settings(stored: dict[str, object], domain: Domain, settings: DecideSettings, where: str) -> None:

@@ -12,6 +12,7 @@ from psycopg import Connection
 
 from townlet.decide import events
 from townlet.decide.storage.postgres.database import Database, without_password
+from townlet.decide.storage.retention import needed_versions
 from townlet.decide.storage.serving_log import KEPT_CHANGES, NOTHING_SERVES, ServingChange
 from townlet.errors import SourceLocation, TownletError
 from townlet.interfaces.state import State
@@ -100,6 +101,11 @@ class VersionTable:
     def numbers(self) -> list[int]:
         with self._database.transaction() as connection:
             return [number for (number,) in connection.execute("SELECT number FROM version ORDER BY number")]
+
+    def needed_for_replay(self) -> set[int]:
+        with self._database.transaction() as connection:
+            infos = connection.execute("SELECT info FROM snapshot").fetchall()
+        return needed_versions([json.loads(info) for (info,) in infos])
 
     def save(self, version: int, state: State, info: Mapping[str, Any]) -> dict[str, Any]:
         text, data = json.dumps(dict(info), allow_nan=False), pack(state)
