@@ -42,6 +42,8 @@ RETURN_OUTCOME = 'return {"damage": damage'
         ([SHIELD, "        1 / (observation['stones'] - 3),\n"], "27: features failed: ZeroDivisionError"),
         ([SHIELD, "        observation['sheild'],\n"], "27: features failed: KeyError: 'sheild'"),
         ([SHIELD, "        exit(),\n"], "27: features failed: SystemExit"),
+        ([SHIELD, "        [1, 2],\n"], "23: features returned .*, not a list of numbers"),
+        (["return [action for", "return [[action] for"], "38: allowed returned the action"),
         (["def reward", "def rewards"], r"`reward` is missing; .*def reward\(outcome\)"),
         (['outcome["hurt"]) / 20', 'outcome["hurt"]) / 2'], "33: reward is 6 for the example; .*between -1 and 1"),
         (['return (outcome["damage"] - outcome["hurt"]) / 20', "return 'good'"], "33: reward returned 'good', not a"),

@@ -182,6 +182,12 @@ def test_failing_reward_leaves_the_decision_pending(
     assert service.report(outcome(answer["decisionId"], damage=200)).reply["type"] == "outcome_ack"
     assert f"{file}:33: reward returned 10, which counts as 1" in caplog.messages
     assert service.storage.state.totals.actual == 1.0
+    for number in range(2, 11):
+        (answer,) = ask(service, observed(number))
+        service.report(outcome(answer["decisionId"], damage=100 + number))
+    assert [text for text in caplog.messages if "which counts as 1" in text][1:] == [
+        f"{file}:33: reward returned 5.5, which counts as 1 (10 times)"
+    ]
     check_log(service, tmp_path / "service", 0)
 
 

@@ -81,7 +81,7 @@ class Definition:
         returned = self.source.call(self._functions["features"], observation)
         try:
             values = np.asarray(returned)
-        except ValueError:  # lists of different lengths
+        except Exception:  # lists of different lengths, or an object that cannot be converted
             values = np.zeros((0, 0))
         if values.ndim != 1 or not len(values) or values.dtype.kind not in "biuf":
             self._refuse("features", f"returned {_shown(returned)}, not a list of numbers")
@@ -104,11 +104,14 @@ class Definition:
             return np.ones(len(self.actions), bool)
         returned = self.source.call(self._functions["allowed"], observation)
         valid = isinstance(returned, list | tuple | set | frozenset)
-        unknown = [one for one in returned if isinstance(one, bool) or one not in self.actions] if valid else []
+        unknown = [one for one in returned if not self._is_action(one)] if valid else []
         if not valid or unknown:
             found = f"the action {_shown(unknown[0])}" if unknown else _shown(returned)
             self._refuse("allowed", f"returned {found}", "return a list of actions, as they are written in `actions`")
         return np.array([action in returned for action in self.actions])
+
+    def _is_action(self, value: object) -> bool:
+        return isinstance(value, str | int | np.integer) and not isinstance(value, bool) and value in self.actions
 
     def reward(self, *arguments: Fields) -> float:
         """The reward of an outcome, or between two observations; it may lie outside [−1, 1]."""

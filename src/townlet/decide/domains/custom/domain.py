@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -19,13 +20,14 @@ from townlet.decide.domains.custom import messages
 from townlet.decide.domains.custom.definition import Definition, UnusableValue
 from townlet.decide.domains.custom.game import CustomGame
 from townlet.decide.domains.custom.network import CustomOptions, policies
-from townlet.errors import TownletError
+from townlet.errors import Diagnostic, TownletError
 
 ALLOWED, NOT_ALLOWED = range(2)
 REASONS: Final = ("allowed", "no_action_allowed")
 
 Floats = NDArray[np.float64]
-MAX_FAILURES: Final = 1000  # different texts that are counted separately
+MAX_FAILURES: Final = 1000  # kinds of failures that are counted separately
+NUMBERS: Final = re.compile(r"[-+]?\d[\d.e+-]*")  # failures that differ only in these are of one kind
 logger = logging.getLogger(__name__)
 
 
@@ -146,8 +148,8 @@ class CustomDomain(domain.Stateless):
     def _reward(self, *arguments: messages.Fields) -> float:
         value = self._definition.reward(*arguments)
         if abs(value) > 1:
-            where = self._definition.source.line("reward")
-            self._log(f"{where}: reward returned {value:g}, which counts as {np.sign(value):g}")
+            what = f"reward returned {value:g}, which counts as {np.sign(value):g}"
+            self._log(Diagnostic(what, where=self._definition.source.line("reward")))
         return min(1.0, max(-1.0, value))
 
     def _rewards_from_next(self, before: ObservationBatch, after: ObservationBatch) -> Floats:
@@ -157,7 +159,7 @@ class CustomDomain(domain.Stateless):
             try:
                 rewards[index] = self._reward(*map(self._observed, pair))
             except TownletError as error:
-                self._log(str(error))
+                self._log(error.diagnostics[0])
         return rewards
 
     def _observed(self, scalars: Floats) -> messages.Fields:
@@ -170,16 +172,17 @@ class CustomDomain(domain.Stateless):
 
     def _refusal(self, error: TownletError, code: str) -> InvalidMessage:
         """The answer to a message on which a function of the file failed; the service's output shows the line."""
-        self._log(str(error))
+        self._log(error.diagnostics[0])
         if isinstance(error, UnusableValue):
             return InvalidMessage(code, error.diagnostics[0].what)
         return InvalidMessage("INTERNAL", f"{self.name} failed on this message; see the output of the service")
 
-    def _log(self, text: str) -> None:
-        """Log the 1st, 10th, 100th, … failure with this text: a game may send thousands of messages per second."""
+    def _log(self, failure: Diagnostic) -> None:
+        """Log the 1st, 10th, 100th, … failure of a kind: a game may send thousands of messages per second."""
+        kind = f"{failure.where} {NUMBERS.sub('', failure.what)}"
         with self._failures_lock:
-            key = text if len(self._failures) < MAX_FAILURES else ""
-            self._failures[key] += 1
-            count = self._failures[key]
+            kind = kind if len(self._failures) < MAX_FAILURES else ""
+            self._failures[kind] += 1
+            count = self._failures[kind]
         if str(count).strip("0") == "1":
-            logger.warning("%s%s", text, f" ({count:,} times)" if count > 1 else "")
+            logger.warning("%s%s", failure, f" ({count:,} times)" if count > 1 else "")
