@@ -329,7 +329,7 @@ def test_javascript_client_bounds_its_queue(run_js: RunJs) -> None:
 
 ECHOES = """
 const client = new Client(url);
-const texts = [0, 125, 126, 65535, 65536, 200000].map((length) => 'é'.repeat(length));
+const texts = [0, 57, 58, 32762, 32763, 65000].map((length) => 'é'.repeat(length));
 const answers = await Promise.all(texts.map((text) => client.request({ text })));
 const equal = answers.map((answer, n) => answer.text.text === texts[n]);
 client.close();
