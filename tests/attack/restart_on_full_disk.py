@@ -10,13 +10,13 @@ from contextlib import suppress
 from pathlib import Path
 
 from decide.ads_service import FileService, ask, click, request, run_visits, start_service
+from decide.both_storages import replay_folder
 from runs.small_disk import enter_namespaces
 from townlet.decide.domains import DOMAINS
 from townlet.decide.settings import load_settings
 from townlet.decide.stats import ServiceStats
 from townlet.decide.storage.file import FileStorage
 from townlet.decide.storage.log import LogStopped
-from townlet.decide.storage.stored_service import replay_folder
 from townlet.decide.storage.verify import verify
 from townlet.decide.training_thread import TrainingThread
 

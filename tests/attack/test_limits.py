@@ -29,6 +29,7 @@ import warm
 from attack.flooder import largest
 from attack.probes import descriptors, flooded
 from decide.ads_service import ask, request, start_service
+from decide.both_storages import replay_folder
 from decide.service_process import Process
 from time_limit import slowdown
 from townlet import allocation
@@ -39,7 +40,6 @@ from townlet.decide.domains import DOMAINS
 from townlet.decide.events import DecisionMade
 from townlet.decide.settings import MemorySettings, load_settings, settings_hash
 from townlet.decide.state import ServiceState
-from townlet.decide.storage.stored_service import replay_folder
 from townlet.decide.territories import max_pending, max_territories, owner_id
 from townlet.errors import TownletError
 from townlet.live.app import make_app

@@ -14,13 +14,13 @@ import pytest
 
 from cli.program import program
 from decide.ads_service import FileService, ask, click, request, run_visits, start_service
+from decide.both_storages import replay_folder
 from townlet.decide.alarms import Alarms
 from townlet.decide.recovery import read_events
 from townlet.decide.stats import ServiceStats
 from townlet.decide.storage import LOG, SNAPSHOTS
 from townlet.decide.storage.backup import backup
 from townlet.decide.storage.consistency import check_events
-from townlet.decide.storage.stored_service import replay_folder
 from townlet.decide.storage.verify import verify
 from townlet.decide.storage.versions import weights_digest
 from townlet.decide.websocket import ConnectionLimits

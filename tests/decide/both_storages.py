@@ -107,3 +107,8 @@ def open_at(
         one.training.publish()
         one.service.versions.refresh()
     return one
+
+
+def replay_folder(folder: Path) -> Iterator[ReplayedVersion]:
+    """All versions of the service in a folder, trained again from its log."""
+    yield from replay_stored(open_stored(folder))

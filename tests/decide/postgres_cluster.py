@@ -90,6 +90,28 @@ class Cluster:
             self.process.send_signal(signal.SIGINT)  # fast shutdown
             self.process.wait(60)
 
+    def follow(self, primary: Cluster) -> Cluster:
+        """Become a synchronous standby of another server, which then waits for it before every commit."""
+        self.folder.mkdir(mode=0o700)
+        if os.getuid() == 0:
+            shutil.chown(self.folder, "postgres")
+        source = f"{primary.url}?application_name=standby"
+        self.run("pg_basebackup", "-D", str(self.folder), "-R", "-X", "stream", "-c", "fast", "--no-sync", "-d", source)
+        self.configure("synchronous_standby_names = ''")  # for the time after its promotion
+        self.start().wait()
+        with psycopg.connect(primary.url, autocommit=True) as connection:
+            connection.execute("ALTER SYSTEM SET synchronous_standby_names = 'standby'")
+            connection.execute("SELECT pg_reload_conf()")
+            until = time.monotonic() + 60
+            while connection.execute("SELECT sync_state FROM pg_stat_replication").fetchone() != ("sync",):
+                assert time.monotonic() < until
+                time.sleep(0.05)
+        return self
+
+    def promote(self) -> None:
+        """Stop being a standby; waits until it accepts writes."""
+        self.run("pg_ctl", "promote", "-w", "-D", str(self.folder))
+
     def make_database(self, name: str) -> str:
         """A new empty database; returns its URL."""
         with psycopg.connect(self.url, autocommit=True) as connection:

@@ -22,6 +22,7 @@ from websockets.sync.client import ClientConnection, connect
 
 import warm
 from decide.ads_service import FileService, request
+from decide.both_storages import replay_folder
 from decide.service_process import VIEWER, Process
 from live.test_browser_shape import ANIMATIONS_DONE, LAYOUT_PROBLEMS, LOW_CONTRAST
 from townlet.decide.domains import DOMAINS
@@ -30,7 +31,6 @@ from townlet.decide.recovery import read_events
 from townlet.decide.settings import load_settings
 from townlet.decide.storage import LOG
 from townlet.decide.storage.file import FileStorage
-from townlet.decide.storage.stored_service import replay_folder
 
 if TYPE_CHECKING:
     from live.browser import OpenPage, PageView

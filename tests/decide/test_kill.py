@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
+from decide.both_storages import replay_folder
 from decide.service_process import Process
 from townlet.decide.client import Client
 from townlet.decide.domains import DOMAINS
 from townlet.decide.events import DecisionMade, OutcomeRecorded
 from townlet.decide.recovery import read_events
 from townlet.decide.storage import LOG
-from townlet.decide.storage.stored_service import replay_folder
 
 GAMES = 4
 WORDS = ("learning.interval=0.05", "learning.samples_per_insert=100", "versions=50")

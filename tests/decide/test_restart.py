@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from decide.ads_service import FileService, ask, click, request, run_visits, start_service, stop
+from decide.both_storages import replay_folder
 from townlet.decide import trainer
 from townlet.decide.batcher import Batcher
 from townlet.decide.domains import DOMAINS
@@ -22,7 +23,6 @@ from townlet.decide.settings import load_settings
 from townlet.decide.storage import log
 from townlet.decide.storage.file import FileStorage, MonotonicClock
 from townlet.decide.storage.log import LogStopped
-from townlet.decide.storage.stored_service import replay_folder
 from townlet.decide.websocket import MAX_IN_FLIGHT
 from townlet.errors import TownletError
 

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from decide.ads_service import FileService, run_visits, start_service
+from decide.both_storages import replay_folder
 from townlet.decide.events import VersionPublished, decode
 from townlet.decide.storage import file
 from townlet.decide.storage.control import ControlFile
 from townlet.decide.storage.segments import HEADER, RECORD, list_segments, read_records
-from townlet.decide.storage.stored_service import replay_folder
 from townlet.errors import TownletError
 
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from decide.ads_service import FileService, ask, click, request, run_visits, start_service
+from decide.both_storages import replay_folder
 from townlet.decide.events import DecisionMade
 from townlet.decide.recovery import read_events
 from townlet.decide.state import is_held_out
 from townlet.decide.storage import LOG
-from townlet.decide.storage.stored_service import replay_folder
 from townlet.errors import TownletError
 
 

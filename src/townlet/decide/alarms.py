@@ -90,7 +90,7 @@ class Alarms:
     def _training(self, now: float) -> Iterator[Alarm]:
         training = self._learning.training
         if training is None:
-            yield from self._learner_of_others()
+            yield from self._learner_of_others(now)
             return
         progress = training.progress
         restarted = self._restarts.grew_recently(progress.restarts, now)
@@ -107,12 +107,17 @@ class Alarms:
             what = f"{progress.failed} training rounds have failed since the start, the last one with: {problem}"
             yield Alarm("training", False, what, "Failed steps were undone, and training continues.")
 
-    def _learner_of_others(self) -> Iterator[Alarm]:
+    def _learner_of_others(self, now: float) -> Iterator[Alarm]:
         _, age = self._service.storage.learner_report()
         if age is None or age > LEARNER_SILENT:
             since = "There is no learner" if age is None else f"No learner has reported for {age:.0f} s"
             fix = "Start a process with --role learn, and check its output and its connection to the database."
-            yield Alarm("learner", True, f"{since}: decisions are made with the version that serves", fix)
+            serving, published = self._service.versions.serving, None
+            if serving is not None:
+                published = self._service.versions.published_at(serving.version)
+            version = f"version {serving.version}" if serving else "the gate alone"
+            old = "" if published is None else f", published {now - published:.0f} s ago"
+            yield Alarm("learner", True, f"{since}: decisions are made with {version}{old}", fix)
 
     def _traffic(self, overloaded: int, now: float) -> Iterator[Alarm]:
         silent, limit = now - self._unanswered_since, self._service.settings.memory.expire_after / 2

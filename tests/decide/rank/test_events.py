@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from decide.ads_service import FileService, ask, start_service
+from decide.both_storages import replay_folder
 from decide.rank.events import DRINKS, activate, hours, liked, request, reward
 from townlet.decide.domains import DOMAINS
 from townlet.decide.settings import load_settings
-from townlet.decide.storage.stored_service import replay_folder
 from townlet.decide.storage.versions import weights_digest
 from townlet.decide.training_thread import TrainingThread
 

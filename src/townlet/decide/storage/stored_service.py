@@ -104,8 +104,3 @@ def replay_stored(stored: StoredService) -> Iterator[ReplayedVersion]:
         return loaded
 
     yield from replay(stored, load, stored.base())
-
-
-def replay_folder(folder: Path) -> Iterator[ReplayedVersion]:
-    """As `replay_stored`, for a folder."""
-    yield from replay_stored(open_stored(folder))

@@ -143,6 +143,11 @@ class VersionStore:
         """The trainer's step of a version; 0 if it is no longer kept."""
         return int(self._info.get(version or 0, {}).get("step", 0))
 
+    def published_at(self, version: int) -> float | None:
+        """When a version was published, in seconds since 1970; None if it is no longer kept."""
+        at = self._info.get(version, {}).get("time")
+        return None if at is None else float(at)
+
     def overview(self) -> dict[str, Any]:
         """The state and all versions as JSON; neither reads the disk nor blocks."""
         serving = self.serving

@@ -23,7 +23,9 @@ CONNECT_SECONDS: Final = 5
 STATEMENT_SECONDS: Final = 30  # a longer statement counts as a failure
 IDLE_SECONDS: Final = 10  # a process that stops within a transaction loses it, and the locks that it holds
 # Dead peers are detected within about ten seconds.
-KEEPALIVES: Final = {"keepalives": 1, "keepalives_idle": 3, "keepalives_interval": 2, "keepalives_count": 3}
+KEEPALIVES: Final = {
+    "keepalives": 1, "keepalives_idle": 3, "keepalives_interval": 2, "keepalives_count": 3, "tcp_user_timeout": 10_000,
+}  # fmt: skip
 MIGRATION_LOCK: Final = 0x746F776E6C6574  # "townlet"
 SERVING_LOCK: Final = 0x73657276696E67  # "serving": shared by all processes of a service
 MIGRATION: Final = re.compile(r"(\d{3})_\w+\.sql")

@@ -1,8 +1,7 @@
 """Removal of old rows, in small transactions beside the service.
 
-Rows instead of partitions: the rate of deletion is that of insertion, dozens of rows per second for a million decisions
-a day, and the space is used again. A partition could be dropped only as a whole, and every reader of events would pay
-for those that are kept.
+Rows instead of partitions: deletion is no faster than insertion, dozens of rows per second for a million decisions a
+day, and the space is used again. `benchmarks/RESULTS.md` has the cost.
 """
 
 from __future__ import annotations
