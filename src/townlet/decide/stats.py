@@ -263,18 +263,21 @@ class ServiceStats:
 
     def _training(self) -> dict[str, Any]:
         training, progress = self._learning.training, self._progress
-        last = progress.last
+        last, learning = progress.last, self.service.settings.learning
         shown = ("loss", "batch", "reward", "entropy", "agreement", "grad_norm")
         return {
+            "enabled": learning.enabled,
+            "validate": learning.validate_,
             "running": training is not None and training.running,
-            "interval": self.service.settings.learning.interval,
+            "interval": learning.interval,
             "steps": progress.steps,
             "steps_per_second": rate_per_second(self._step_counts),
-            "step_seconds": progress.seconds,
+            "step_seconds": last.seconds if last else 0.0,
             "failed": progress.failed,
             "restarts": max(progress.restarts, 0),
             "problem": progress.problem,
-            "agreement_lifetime": progress.agreed / progress.steps if progress.steps else None,
+            "samples": progress.samples,
+            "agreement_lifetime": progress.agreement,
             "verdicts": dict(progress.verdicts),
             "step": training.storage.trainer.step if training is not None else 0,
             **{name: getattr(last, name) if last else None for name in shown},

@@ -7,7 +7,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from errno import EMFILE, ENFILE
 from typing import Any, Final, Protocol
 
@@ -40,16 +40,28 @@ class TrainingProgress:
     """Progress since the start of the service."""
 
     steps: int = 0
+    samples: int = 0  # experiences in the batches of these steps
+    validated: int = 0  # those of them that the current gate rated again
+    agreed: int = 0  # those of them on which it agrees
     failed: int = 0
     restarts: int = -1  # the first start does not count
-    seconds: float = 0.0  # duration of the last step
-    agreed: float = 0.0  # sum of `StepMetrics.agreement` over all steps
     last: StepMetrics | None = None
     problem: str = ""  # the last error
     held: int = 0  # number of versions held in a row
     gain: Estimate | None = None  # mean reward of recent decisions minus that of the domain's reference policy
     parts: dict[str, float] = field(default_factory=dict)  # how much parts of observations matter to it
     verdicts: dict[str, int] = field(default_factory=dict)  # number of versions by verdict
+
+    @property
+    def agreement(self) -> float | None:
+        """Share of all rated experiences on which the current gate agrees."""
+        return self.agreed / self.validated if self.validated else None
+
+    def add(self, metrics: StepMetrics) -> None:
+        """Count a step."""
+        self.steps, self.samples, self.last = self.steps + 1, self.samples + metrics.batch, metrics
+        if metrics.agreed is not None:
+            self.validated, self.agreed = self.validated + metrics.batch, self.agreed + metrics.agreed
 
 
 class Learning(Protocol):
@@ -196,9 +208,7 @@ class TrainingThread:
             self.storage.write(StepUndone(trainer.step, str(error)[:300]))
             self._note_failure(error)
             return False
-        progress = self.progress
-        progress.steps, progress.last, progress.seconds = progress.steps + 1, metrics, time.perf_counter() - started
-        progress.agreed += metrics.agreement
+        self.progress.add(replace(metrics, seconds=time.perf_counter() - started))
         return True
 
     def publish(self) -> NetworkVersion:

@@ -35,8 +35,10 @@ export class TrainingPanel {
   show({ training, service, curves, versions, buffer }) {
     const state = byId('training-state');
     let label = 'running', style = 'running';
-    if (!training.running) [label, style] = ['stopped', 'damaged'];
+    if (!training.enabled) [label, style] = ['learning is off', 'none'];
+    else if (!training.running) [label, style] = ['stopped', 'damaged'];
     else if (training.steps_per_second === 0) [label, style] = ['waiting for experience', 'none'];
+    if (training.enabled && !training.validate) label += ', without validation';
     setText(state, label);
     state.dataset.state = style;
     this.tiles.show({
@@ -74,7 +76,7 @@ export class GatePanel {
   /** @param {Stats} stats */
   show({ gate, training, curves, service }) {
     byId('gate').hidden = !Object.keys(gate.components).length; // this gate has nothing to estimate
-    setText(byId('gate-note'), `settings hash ${gate.hash}`);
+    setText(byId('gate-note'), `settings hash ${gate.hash}${training.validate ? '' : ', not used in training'}`);
     this.tiles.show({
       passes: formatOptionalPercent(gate.pass_rate), ever: formatOptionalPercent(gate.pass_rate_lifetime), agrees: formatOptionalPercent(training.agreement), agreed: formatOptionalPercent(training.agreement_lifetime),
     });
