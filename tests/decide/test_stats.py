@@ -161,6 +161,40 @@ def test_failing_or_dead_trainer_raises_an_alarm(tmp_path: Path) -> None:
         assert alarms(stats) == []
 
 
+def test_slow_training_steps_raise_an_alarm_that_ends(tmp_path: Path) -> None:
+    with watched(tmp_path, "learning.interval=0.000001") as (stats, service, training, clock):
+        run_visits(service, training, clock, 40)
+        training.stop()
+        training.ensure_running = lambda: None  # type: ignore[method-assign]
+        shown = stats.as_json()
+        assert shown["training"]["slow"] == shown["training"]["steps"] > 0
+        (alarm,) = [alarm for alarm in shown["alarms"] if alarm["name"] == "slow_training"]
+        assert alarm["critical"] is False
+        assert "longer than learning.interval (1e-06 s)" in alarm["what"]
+        clock.now += 61
+        assert "slow_training" not in alarms(stats)
+    with watched(tmp_path / "another") as (stats, _, training, _):
+        assert alarms(stats) == []
+        training.progress.began = time.monotonic() - 3601  # a step that hangs
+        assert alarms(stats) == ["slow_training"]
+        training.progress.began = None
+        assert alarms(stats) == []
+
+
+def test_means_cover_the_last_100_steps_and_totals_all(tmp_path: Path) -> None:
+    with watched(tmp_path, "learning.samples_per_insert=1000") as (stats, service, training, clock):
+        assert stats.as_json()["training"]["means"] == dict.fromkeys(("loss", "batch", "step_seconds", "agreement"))
+        run_visits(service, training, clock, 60)
+        assert all(training.step() for _ in range(110))
+        shown, recent = stats.as_json()["training"], training.progress.recent
+        assert len(recent) == 100 < shown["steps"]
+        assert shown["means"]["loss"] == pytest.approx(sum(step.loss for step in recent) / 100)
+        assert shown["means"]["batch"] == pytest.approx(sum(step.batch for step in recent) / 100)
+        assert 0 < shown["means"]["step_seconds"] < 10
+        assert shown["means"]["agreement"] == shown["agreement_lifetime"] == 1.0
+        assert shown["agreed"] == shown["validated"] == shown["samples"] == service.storage.trainer.sampled
+
+
 @pytest.mark.parametrize("mode", ["gate_greedy", "refuse"])
 def test_overload_raises_an_alarm_and_latency_is_measured(tmp_path: Path, mode: str) -> None:
     """Two of five simultaneous requests may wait, the others are refused.

@@ -13,22 +13,21 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from townlet.cli.console import echo, echo_err, err, out, print_integrity
+from townlet.cli.decide_output import ServiceOutput, log_errors
 from townlet.cli.help import CommandGroup
 from townlet.cli.live import open_browser
-from townlet.cli.options import NO_TOKEN, AsJson, Host, NoToken, Port
+from townlet.cli.options import AsJson, Host, NoToken, Port
 from townlet.decide import MAX_GAMES
 from townlet.errors import TownletError, did_you_mean
 
 if TYPE_CHECKING:
-    from townlet.decide.app import ServiceTokens
-    from townlet.decide.domain import Domain
     from townlet.decide.service import Service
-    from townlet.web.server import Server
 
 PORT: Final = 8780
 SWITCH_INTERVAL: Final = 5e-4  # seconds between thread switches: answers must not wait for the trainer
 FOLDER: Final = Path("decisions")
-SERVE_OPTIONS: Final = ("port", "host", "origin", "folder", "open", "storage", "role")
+LOG_EVERY: Final = 1000  # training steps, about a quarter of an hour with the default settings
+SERVE_OPTIONS: Final = ("port", "host", "origin", "folder", "open", "storage", "role", "log-format", "log-every")
 ROLES: Final = ("all", "decide", "learn")
 VERDICTS: Final = {
     "promote": "promoted", "roll_back": "restored by a rollback", "pin": "pinned", "unpin": "unpinned", "hold": "held",
@@ -55,6 +54,7 @@ ServiceFolder = Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of
     "townlet decide serve my-game.yaml --origin https://play.example",
     "townlet decide serve hive --host 0.0.0.0 --token-file tokens.yaml",
 )
+@log_errors
 def serve(
     what: Annotated[
         str, typer.Argument(metavar="DOMAIN|FILE", help="hive, bandit-ads, rank, or a YAML file of settings.")
@@ -78,6 +78,12 @@ def serve(
     role: Annotated[
         str, typer.Option(metavar="ROLE", help="With --storage: decide, learn, or all; one learner leads.")
     ] = "all",
+    log_format: Annotated[
+        str, typer.Option(metavar="FORMAT", help="Messages as text, or as json: one object per line, on stderr.")
+    ] = "text",
+    log_every: Annotated[
+        int, typer.Option(metavar="N", min=0, help="Log a line every N training steps; 0: none.")
+    ] = LOG_EVERY,
     accept_data_loss: Annotated[
         bool, typer.Option("--accept-data-loss", help="Start even if log records are missing or damaged.")
     ] = False,
@@ -89,6 +95,7 @@ def serve(
     Games, operators and viewers have separate tokens. The first start generates them in FOLDER/tokens.json; to choose
     them, use --token-file or TOWNLET_GAME_TOKEN, TOWNLET_OPERATOR_TOKEN and TOWNLET_VIEWER_TOKEN.
     """
+    output = ServiceOutput(log_format)
     for override in overrides or ():  # suggest --port 8790 for port=8790
         key, equals, value = override.partition("=")
         if equals and key.strip() in SERVE_OPTIONS:
@@ -103,20 +110,21 @@ def serve(
     source = Path(what) if what.endswith((".yaml", ".yml")) else what
     settings = load_settings(source, overrides or (), DOMAINS)
     service_tokens = None if no_token else load_service_tokens(folder, token_file)
+    output.hide(service_tokens)
     tokens = service_tokens.tokens if service_tokens else None
     access = service_access(DOMAINS[settings.domain])
-    server = Server(host, port, tokens, origins=origin or (), allow_no_origin=True, **access)
+    server = Server(host, port, tokens, origins=origin or (), allow_no_origin=True, log_config=None, **access)
     if port not in (0, server.port):
-        echo_err(f"Port {port} is taken; listening on port {server.port}.")
+        output.note("port_taken", f"Port {port} is taken; listening on port {server.port}.", port=server.port)
     sys.setswitchinterval(SWITCH_INTERVAL)
     if storage is None:
-        echo_err(f"Opening {folder} …")  # replaying a long log takes seconds
-        application = open_app(folder, settings, accept_data_loss, server.descriptors)
+        output.note("opening", f"Opening {folder} …", folder=str(folder))  # replaying a long log takes seconds
+        application = open_app(folder, settings, accept_data_loss, server.descriptors, log_every)
     else:
-        application = open_shared_app(storage, settings, role, server.descriptors)
+        application = open_shared_app(storage, settings, role, server.descriptors, log_every)
     gc.collect()
     gc.freeze()  # a full collection of the objects made so far would pause every game for 140 ms
-    _print_addresses(server, service_tokens, DOMAINS[settings.domain])
+    output.announce(server, service_tokens, DOMAINS[settings.domain])
     if show:
         open_browser(server.one_time_link())
     server.run(application)
@@ -126,7 +134,8 @@ def serve(
     serving, problem = service.versions.serving, service.storage.problem
     saved = f"Saved, except for the last records: {problem}." if problem else "Saved."
     served = f"Version {serving.version} served" if serving else "No version served"
-    echo_err(f"{saved} {served}; {folder} holds {service.storage.counts().decisions:,} decisions.")
+    decisions = service.storage.counts().decisions
+    output.note("stopped", f"{saved} {served}; {folder} holds {decisions:,} decisions.", decisions=decisions)
     if problem:  # the log could not be written to the end
         raise typer.Exit(1)
 
@@ -142,25 +151,6 @@ def _check_storage(storage: str | None, role: str, accept_data_loss: bool) -> No
         raise TownletError(f"--storage {storage} is not a URL of PostgreSQL", "write postgresql://user@host/database")
     if accept_data_loss:
         raise TownletError("--accept-data-loss is for a folder", "restore a backup of the database instead")
-
-
-def _print_addresses(server: Server, service_tokens: ServiceTokens | None, domain: Domain) -> None:
-    """Print addresses and tokens; without a terminal, tokens are printed only when they are generated."""
-    from townlet.web.tokens import ROLES
-
-    echo(f"Games connect to ws://{server.address}/ws")
-    if domain.http:
-        echo(f"or send HTTP requests to http://{server.address}{domain.http.prefix}")
-    link = server.link()
-    if service_tokens is None:
-        echo_err(NO_TOKEN, style="yellow")
-    elif service_tokens.new:
-        echo(f"New tokens, stored in {service_tokens.source}:")
-        echo(*(f"  {role:<8}  {service_tokens.tokens.first(role)}" for role in ROLES))
-    elif not (service_tokens.stored and out().is_terminal):
-        link = f"http://{server.address}/?token=… (the operator's token, from {service_tokens.source})"
-    echo(f"Dashboard: {link}  Press Ctrl-C to stop.")
-    out().file.flush()
 
 
 @app.with_examples(

@@ -153,15 +153,16 @@ def _create_token_file(path: Path) -> bool:
 
 
 def open_app(
-    folder: Path, settings: DecideSettings, accept_data_loss: bool = False, descriptors: DescriptorBudget | None = None
-) -> FastAPI:
-    """The app of the service in a folder, recovered from its log."""
+    folder: Path, settings: DecideSettings, accept_data_loss: bool = False, descriptors: DescriptorBudget | None = None,
+    log_every: int = 0,
+) -> FastAPI:  # fmt: skip
+    """The app of the service in a folder, recovered from its log; every so many training steps it logs a line."""
     storage = FileStorage(folder, DOMAINS[settings.domain], settings, accept_data_loss=accept_data_loss)
-    return make_app(Service(storage), TrainingThread(storage), descriptors)
+    return make_app(Service(storage), TrainingThread(storage, log_every), descriptors)
 
 
 def open_shared_app(
-    url: str, settings: DecideSettings, role: str, descriptors: DescriptorBudget | None = None
+    url: str, settings: DecideSettings, role: str, descriptors: DescriptorBudget | None = None, log_every: int = 0
 ) -> FastAPI:
     """The app of one process of a service whose storage is a database."""
     from townlet.decide.storage.postgres.decisions import PostgresStorage
@@ -171,7 +172,7 @@ def open_shared_app(
     storage = PostgresStorage(url, domain, settings, MonotonicClock(), role)
     learning: Learning = NoLearning()
     if role != "decide":
-        learning = ElectedLearner(url, domain, settings, storage.clock, storage.process)
+        learning = ElectedLearner(url, domain, settings, storage.clock, storage.process, log_every)
     return make_app(Service(storage), learning, descriptors, storage.reports)
 
 

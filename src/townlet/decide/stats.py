@@ -18,7 +18,8 @@ from townlet.decide.events import DecisionMade, Event, OutcomeRecorded
 from townlet.decide.service import Service
 from townlet.decide.state import FIRST_OUTCOMES, Experience, ServiceState
 from townlet.decide.storage.serving_log import ServingChange
-from townlet.decide.training_thread import Learning, TrainingProgress, TrainingThread
+from townlet.decide.training_progress import TrainingProgress
+from townlet.decide.training_thread import Learning, TrainingThread
 from townlet.decide.websocket import ConnectionLimits
 
 POINT_INTERVAL: Final = 2.0  # seconds between two points of a curve
@@ -276,7 +277,11 @@ class ServiceStats:
             "failed": progress.failed,
             "restarts": max(progress.restarts, 0),
             "problem": progress.problem,
+            "slow": progress.slow,
             "samples": progress.samples,
+            "validated": progress.validated,
+            "agreed": progress.agreed,
+            "means": progress.means(),
             "agreement_lifetime": progress.agreement,
             "verdicts": dict(progress.verdicts),
             "step": training.storage.trainer.step if training is not None else 0,

@@ -105,7 +105,8 @@ class Trainer:
     def allowed(self) -> bool:
         """Whether learning is on, and `samples_per_insert` allows another step."""
         learning = self._learning
-        return learning.enabled and self.sampled + learning.batch_size <= learning.samples_per_insert * self.service_state.inserted
+        limit = learning.samples_per_insert * self.service_state.inserted
+        return learning.enabled and self.sampled + learning.batch_size <= limit
 
     def sample(self) -> ExperienceBatch | None:
         """Start the next step and sample its batch, under the service's lock; None without enough experience."""

@@ -7,21 +7,21 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from errno import EMFILE, ENFILE
 from typing import Any, Final, Protocol
 
 import numpy as np
 
 from townlet.decide.decider import sample_observation
-from townlet.decide.estimate import Estimate
 from townlet.decide.events import StepUndone, TrainerRewound, TrainingStep, VersionPublished
+from townlet.decide.logs import log_event
 from townlet.decide.offline_eval import OfflineEvaluator, Verdict, judge_candidate, judge_serving
 from townlet.decide.storage import snapshots
 from townlet.decide.storage.log import LogStopped
 from townlet.decide.storage.protocol import LearnerStorage
 from townlet.decide.storage.versions import NetworkVersion
-from townlet.decide.trainer import StepMetrics
+from townlet.decide.training_progress import TrainingProgress
 from townlet.errors import TownletError
 from townlet.web.limits import DESCRIPTOR_REMEDY
 
@@ -33,35 +33,6 @@ YIELD_SECONDS: Final = 0.005  # pause between two pieces of work of about one mi
 FAILURES: Final = (TownletError, ArithmeticError, ValueError, RuntimeError, OSError, MemoryError)
 REPLACED: Final = "another version started serving during the evaluation"
 logger = logging.getLogger(__name__)
-
-
-@dataclass
-class TrainingProgress:
-    """Progress since the start of the service."""
-
-    steps: int = 0
-    samples: int = 0  # experiences in the batches of these steps
-    validated: int = 0  # those of them that the current gate rated again
-    agreed: int = 0  # those of them on which it agrees
-    failed: int = 0
-    restarts: int = -1  # the first start does not count
-    last: StepMetrics | None = None
-    problem: str = ""  # the last error
-    held: int = 0  # number of versions held in a row
-    gain: Estimate | None = None  # mean reward of recent decisions minus that of the domain's reference policy
-    parts: dict[str, float] = field(default_factory=dict)  # how much parts of observations matter to it
-    verdicts: dict[str, int] = field(default_factory=dict)  # number of versions by verdict
-
-    @property
-    def agreement(self) -> float | None:
-        """Share of all rated experiences on which the current gate agrees."""
-        return self.agreed / self.validated if self.validated else None
-
-    def add(self, metrics: StepMetrics) -> None:
-        """Count a step."""
-        self.steps, self.samples, self.last = self.steps + 1, self.samples + metrics.batch, metrics
-        if metrics.agreed is not None:
-            self.validated, self.agreed = self.validated + metrics.batch, self.agreed + metrics.agreed
 
 
 class Learning(Protocol):
@@ -102,8 +73,9 @@ class NoLearning:
 class TrainingThread:
     """Trains beside a service, in a separate thread."""
 
-    def __init__(self, storage: LearnerStorage) -> None:
+    def __init__(self, storage: LearnerStorage, log_every: int = 0) -> None:
         self.storage, self.progress = storage, TrainingProgress()
+        self._log_every = log_every  # training steps between two lines of the log; 0: none
         self.on_change: Callable[[TrainingThread | None], object] = lambda training: None
         self._evaluator = OfflineEvaluator(storage, self._yield_cpu)
         self._last_snapshot = storage.record  # record of the last snapshot, or of the start
@@ -200,7 +172,8 @@ class TrainingThread:
             except LogStopped:
                 trainer.cancel(batch)  # a step that is not logged must not be made
                 raise
-        started = time.perf_counter()
+        progress, started = self.progress, time.perf_counter()
+        progress.began = time.monotonic()
         try:
             metrics = trainer.learn(batch, self._yield_cpu)
         except Exception as error:  # any error: the step must be undone, and a replay must undo it too
@@ -208,7 +181,11 @@ class TrainingThread:
             self.storage.write(StepUndone(trainer.step, str(error)[:300]))
             self._note_failure(error)
             return False
-        self.progress.add(replace(metrics, seconds=time.perf_counter() - started))
+        finally:
+            progress.began = None
+        progress.add(replace(metrics, seconds=time.perf_counter() - started), storage.settings.learning.interval)
+        if self._log_every and progress.steps % self._log_every == 0:
+            log_event(logger, "training", progress.summary(), step=metrics.step, **progress.means())
         return True
 
     def publish(self) -> NetworkVersion:

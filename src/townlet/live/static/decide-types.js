@@ -5,7 +5,9 @@
  * @typedef {{name: string, critical: boolean, what: string, fix: string, since: number}} Alarm
  * @typedef {{domain: string, policy: string, now: number, uptime_seconds: number, version: number, gate_only: boolean,
  *   games: number, problem: string}} Service `now` and all `at`, `since`, `time`: seconds since 1970
- * @typedef {{enabled: boolean, validate: boolean, running: boolean, samples: number, interval: number, steps: number, steps_per_second: number, step_seconds: number,
+ * @typedef {{enabled: boolean, validate: boolean, running: boolean, interval: number, samples: number, validated: number,
+ *   agreed: number, slow: number, means: Record<'loss' | 'batch' | 'step_seconds' | 'agreement', number | null>,
+ *   steps: number, steps_per_second: number, step_seconds: number,
  *   failed: number, restarts: number, problem: string, agreement_lifetime: number | null,
  *   verdicts: Record<string, number>, step: number | null, loss: number | null, batch: number | null,
  *   reward: number | null, entropy: number | null, agreement: number | null, grad_norm: number | null}} Training
