@@ -21,6 +21,7 @@ from townlet.config.models import StrictModel
 from townlet.decide.batcher import make_batcher
 from townlet.decide.domain import Domain
 from townlet.decide.domains import DOMAINS
+from townlet.decide.envelope import add_schema
 from townlet.decide.service import Service
 from townlet.decide.settings import DecideSettings
 from townlet.decide.stats import ServiceStats, as_prometheus
@@ -278,7 +279,7 @@ def _add_queries(app: FastAPI, service: Service, stats: ServiceStats) -> None:
     @app.get("/api/decide/schema")
     async def schema() -> dict[str, Any]:
         """JSON Schema of every message of `/ws`."""
-        return service.domain.schema()
+        return add_schema(service.domain.schema())
 
 
 def _add_operator_actions(app: FastAPI, service: Service) -> None:

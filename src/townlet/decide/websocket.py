@@ -12,7 +12,7 @@ from fastapi import WebSocket, WebSocketDisconnect
 from fastapi.responses import PlainTextResponse
 from pydantic_core import from_json, to_json
 
-from townlet.decide import MAX_GAMES
+from townlet.decide import MAX_GAMES, envelope
 from townlet.decide.batcher import Batcher, FutureReply
 from townlet.decide.service import error_message
 from townlet.decide.territories import CLIENT_KEY
@@ -25,6 +25,7 @@ SOCKETS_PER_DASHBOARD: Final = 16  # at most one in 16 WebSockets may be a dashb
 # Messages of one game that may await their reply; further ones are not read. `territories.MAX_ANSWERS` is larger by 2.
 MAX_IN_FLIGHT: Final = 64
 RATE_LIMITED: Final = error_message("RATE_LIMITED", "limits.messages_per_second is exceeded; send fewer messages")
+Replies = asyncio.Queue[tuple[FutureReply, bool]]  # with whether each is sent in an envelope
 BROADCAST_BATCH: Final = 16  # dashboards per batch, about 1 ms of work
 BROADCAST_PAUSE: Final = 0.005  # seconds between two batches, so that replies to games are not delayed
 
@@ -50,14 +51,13 @@ async def serve_game(socket: WebSocket, batcher: Batcher, token_name: str) -> No
         await socket.send_denial_response(PlainTextResponse(what, 400))
         return
     await socket.accept()
-    replies: asyncio.Queue[FutureReply] = asyncio.Queue(MAX_IN_FLIGHT)
+    replies: Replies = asyncio.Queue(MAX_IN_FLIGHT)
     with batcher.service.clients.connect(token_name, client_key) as (owner, rate_limit):
         await run_until_first(_receive(socket, replies, batcher, owner, rate_limit), _send(socket, replies))
 
 
-async def _receive(
-    socket: WebSocket, replies: asyncio.Queue[FutureReply], batcher: Batcher, owner: str, rate_limit: TokenBucket
-) -> None:
+async def _receive(socket: WebSocket, replies: Replies, batcher: Batcher, owner: str, rate_limit: TokenBucket) -> None:
+    enveloped = False  # as the last message that could be read: the form of errors about one that could not
     while True:
         frame = await socket.receive()
         if frame["type"] == "websocket.disconnect":
@@ -65,28 +65,37 @@ async def _receive(
         text = frame.get("text")
         if text is None:
             reply = _completed(error_message("INVALID_MESSAGE", "messages must be text frames, this one is binary"))
+        elif not rate_limit.take():
+            reply = _completed(RATE_LIMITED)
         else:
-            reply = _dispatch(text, batcher, owner, rate_limit)
-        await replies.put(reply)
+            reply, enveloped = _dispatch(text, batcher, owner, enveloped)
+        await replies.put((reply, enveloped))
 
 
-async def _send(socket: WebSocket, replies: asyncio.Queue[FutureReply]) -> None:
+async def _send(socket: WebSocket, replies: Replies) -> None:
     while True:
-        future_reply = await replies.get()  # replies are sent in the order of the messages
+        future_reply, enveloped = await replies.get()  # replies are sent in the order of the messages
         reply = await future_reply
+        if enveloped:
+            reply = envelope.wrap(reply)
         await socket.send_text(to_json(reply).decode())  # `LimitedWebSocket` aborts if the client does not read
 
 
-def _dispatch(text: str, batcher: Batcher, owner: str, rate_limit: TokenBucket) -> FutureReply:
-    if not rate_limit.take():
-        return _completed(RATE_LIMITED)
+def _dispatch(text: str, batcher: Batcher, owner: str, enveloped: bool) -> tuple[FutureReply, bool]:
+    """The future reply to a message, and whether it is sent in an envelope: by default, as the one before."""
     try:
         message = from_json(text, allow_inf_nan=False)
     except ValueError as error:
-        return _completed(error_message("INVALID_JSON", f"this is not JSON: {error}"[:200]))
+        return _completed(error_message("INVALID_JSON", f"this is not JSON: {error}"[:200])), enveloped
     if not isinstance(message, dict):
-        return _completed(error_message("INVALID_MESSAGE", "a message must be a JSON object with a `type`"))
-    return _answer(message, len(text), batcher, owner)
+        what = "a message must be a JSON object with a `type`"
+        return _completed(error_message("INVALID_MESSAGE", what)), enveloped
+    if enveloped := envelope.is_enveloped(message):
+        try:
+            message = envelope.unwrap(message)
+        except ValueError as error:
+            return _completed(error_message("INVALID_MESSAGE", str(error))), True
+    return _answer(message, len(text), batcher, owner), enveloped
 
 
 def _answer(message: Mapping[str, Any], size: int, batcher: Batcher, owner: str) -> FutureReply:
