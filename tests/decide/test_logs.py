@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
+from websockets.typing import Origin
 
 import warm
 from decide.test_commands import Captured, Own
@@ -55,7 +56,7 @@ def test_json_log_has_one_object_per_line_and_no_token(tmp_path: Path) -> None:
     service.until('"event": "listening"')
     tokens = json.loads((tmp_path / "ads" / "tokens.json").read_text(encoding="utf-8"))
     with pytest.raises(InvalidStatus):
-        connect(f"{service.address}?token={SECRET}", origin="http://stranger.example", proxy=None)  # type: ignore[arg-type]
+        connect(f"{service.address}?token={SECRET}", origin=Origin("http://stranger.example"), proxy=None)
     play(service, tokens["game"], 60)
     service.until('"event": "training"')
     service.end(signal.SIGTERM)

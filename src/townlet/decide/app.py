@@ -22,9 +22,10 @@ from townlet.decide.batcher import make_batcher
 from townlet.decide.domain import Domain
 from townlet.decide.domains import DOMAINS
 from townlet.decide.envelope import add_schema
+from townlet.decide.metrics import CONTENT_TYPE, as_prometheus
 from townlet.decide.service import Service
 from townlet.decide.settings import DecideSettings
-from townlet.decide.stats import ServiceStats, as_prometheus
+from townlet.decide.stats import ServiceStats
 from townlet.decide.storage import TOKENS
 from townlet.decide.storage.file import FileStorage, MonotonicClock, check_service_folder
 from townlet.decide.storage.log import LogStopped
@@ -264,7 +265,7 @@ def _add_queries(app: FastAPI, service: Service, stats: ServiceStats) -> None:
     @app.get("/metrics")
     async def metrics() -> PlainTextResponse:
         """All numbers in the Prometheus text format."""
-        return PlainTextResponse(as_prometheus(stats.as_json()), media_type="text/plain; version=0.0.4")
+        return PlainTextResponse(as_prometheus(stats.as_json()), media_type=CONTENT_TYPE)
 
     @app.get("/api/decide/stats")
     async def all_stats() -> dict[str, Any]:

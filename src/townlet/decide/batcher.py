@@ -44,6 +44,7 @@ class Batcher:
         self._count = self._bytes = 0  # number and size of queued observations
         self._scheduled = False
         self.overloaded = 0  # observations refused or answered by the gate alone because of overload
+        self.answered, self.latency_sum = 0, 0.0  # observations answered, and their latencies in seconds
         self.latency: deque[float] = deque(maxlen=LATENCY_WINDOW)  # seconds from an observation to its reply
         service.storage.on_durable(self._on_commit)
 
@@ -144,7 +145,8 @@ class Batcher:
 
     def _resolve(self, reply: dict[str, Any], future: FutureReply, since: float | None) -> None:
         if since is not None:
-            self.latency.append(self._loop.time() - since)
+            self.latency.append(latency := self._loop.time() - since)
+            self.answered, self.latency_sum = self.answered + 1, self.latency_sum + latency
         if not future.done():  # canceled if the client has disconnected
             future.set_result(reply)
 

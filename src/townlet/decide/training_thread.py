@@ -185,7 +185,8 @@ class TrainingThread:
             progress.began = None
         progress.add(replace(metrics, seconds=time.perf_counter() - started), storage.settings.learning.interval)
         if self._log_every and progress.steps % self._log_every == 0:
-            log_event(logger, "training", progress.summary(), step=metrics.step, **progress.means())
+            fields: dict[str, Any] = {"step": metrics.step, **progress.means()}
+            log_event(logger, "training", progress.summary(), **fields)
         return True
 
     def publish(self) -> NetworkVersion:
