@@ -21,6 +21,7 @@ from townlet.decide.domain import (
 from townlet.decide.join import FAILED, OutcomeStatus, report_digest
 from townlet.decide.storage.protocol import Batch, ReportedDecision, Storage, StorageUnavailable
 from townlet.decide.territories import Clients
+from townlet.decide.tracing import Mark, no_mark
 from townlet.rng import Streams
 
 RETRY_SECONDS: Final = 10.0  # for which a message waits until the storage is available again
@@ -69,8 +70,9 @@ class Service:
         decider.decide([observation], settings.gate, self.versions.serving)
 
     def answer(
-        self, messages: Sequence[Mapping[str, Any]], skip_network: bool = False, clients: Sequence[str] = ()
-    ) -> list[Answer]:
+        self, messages: Sequence[Mapping[str, Any]], skip_network: bool = False, clients: Sequence[str] = (),
+        mark: Mark = no_mark,
+    ) -> list[Answer]:  # fmt: skip
         """Answer a batch of observations; with `skip_network` the gate decides alone. `clients` are their owner ids."""
         clients = clients or [""] * len(messages)
         answers: list[Answer | None] = [None] * len(messages)
@@ -80,6 +82,7 @@ class Service:
                 remaining.append((index, self.domain.parse_observation(message)))
             except InvalidMessage as error:
                 answers[index] = Answer(error_message(error.code, str(error)))
+        mark("parse")
         while remaining:  # one observation per territory at a time: the next one depends on the decision before it
             first: dict[str, tuple[int, Observation]] = {}  # by territory
             later = []
@@ -90,7 +93,7 @@ class Service:
                     first[observation.territory] = index, observation
             requests = [Request(one, messages[index], clients[index]) for index, one in first.values()]
             try:
-                answered = retry(partial(self._answer_batch, requests, skip_network))
+                answered = retry(partial(self._answer_batch, requests, skip_network, mark))
             except StorageUnavailable as error:
                 answered = [Answer(unavailable(error))] * len(first)
             for (index, _), answer in zip(first.values(), answered, strict=True):
@@ -98,13 +101,13 @@ class Service:
             remaining = later
         return [answer for answer in answers if answer is not None]
 
-    def _answer_batch(self, requests: Sequence[Request], skip_network: bool) -> list[Answer]:
+    def _answer_batch(self, requests: Sequence[Request], skip_network: bool, mark: Mark) -> list[Answer]:
         """Answer observations of different territories."""
         made: list[tuple[events.DecisionMade, Decision]] = []
         with self.storage.batch([request.observation.territory for request in requests]) as batch:
             answers = [self._immediate_reply(batch, request) for request in requests]
             new = [index for index, answer in enumerate(answers) if answer is None]
-            decided = self._decide(batch, [requests[index] for index in new], skip_network, made) if new else []
+            decided = self._decide(batch, [requests[index] for index in new], skip_network, made, mark) if new else []
             for index, answer in zip(new, decided, strict=True):
                 answers[index] = answer
         for event, decision in made:
@@ -138,7 +141,7 @@ class Service:
 
     def _decide(
         self, batch: Batch, requests: Sequence[Request], skip_network: bool,
-        made: list[tuple[events.DecisionMade, Decision]],
+        made: list[tuple[events.DecisionMade, Decision]], mark: Mark,
     ) -> list[Answer]:  # fmt: skip
         """Decide for new observations, and store the decisions, which are appended to `made`."""
         observations = [
@@ -147,6 +150,7 @@ class Service:
         ]
         version = None if skip_network or self.versions.gate_only else self.versions.serving
         decisions = self._decider.decide(observations, self.settings.gate, version)
+        mark("decide")
         with batch.commit():
             if self.domain.reward_from_next:
                 self._join_next(batch, observations, self.domain.reward_from_next)
@@ -187,12 +191,13 @@ class Service:
         made.append((event, decision))
         return Answer(reply, record)
 
-    def report(self, message: Mapping[str, Any], client: str = "") -> Answer:
+    def report(self, message: Mapping[str, Any], client: str = "", mark: Mark = no_mark) -> Answer:
         """Handle a report about a decision; a repeated report counts once."""
         try:
             report = self.domain.parse_report(message)
         except InvalidMessage as error:
             return Answer(error_message(error.code, str(error)))
+        mark("parse")
         if not report.by_territory and self.storage.is_unlogged(report.id):
             what = "that decision could not be logged, so nothing can be learned from it; do not report it"
             return Answer(error_message("UNLOGGED_DECISION", what))

@@ -21,6 +21,7 @@ from townlet.decide.storage import snapshots
 from townlet.decide.storage.log import LogStopped
 from townlet.decide.storage.protocol import LearnerStorage
 from townlet.decide.storage.versions import NetworkVersion
+from townlet.decide.tracing import span
 from townlet.decide.training_progress import TrainingProgress
 from townlet.errors import TownletError
 from townlet.web.limits import DESCRIPTOR_REMEDY
@@ -175,7 +176,9 @@ class TrainingThread:
         progress, started = self.progress, time.perf_counter()
         progress.began = time.monotonic()
         try:
-            metrics = trainer.learn(batch, self._yield_cpu)
+            with span("training_step", step=trainer.step, batch=len(batch)) as describe:
+                metrics = trainer.learn(batch, self._yield_cpu)
+                describe({"loss": metrics.loss, "agreement": metrics.agreement})
         except Exception as error:  # any error: the step must be undone, and a replay must undo it too
             trainer.undo()
             self.storage.write(StepUndone(trainer.step, str(error)[:300]))
@@ -206,6 +209,12 @@ class TrainingThread:
 
     def review_candidate(self, candidate: NetworkVersion) -> Verdict:
         """Evaluate a version offline, and promote it if it may serve."""
+        with span("promotion", version=candidate.version, step=candidate.step) as describe:
+            verdict = self._review_candidate(candidate)
+            describe({"verdict": verdict.action, "reason": verdict.reason})
+        return verdict
+
+    def _review_candidate(self, candidate: NetworkVersion) -> Verdict:
         storage, progress = self.storage, self.progress
         serving, estimate = storage.versions.serving, None
         if serving is None and candidate.finite:

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from fastapi import WebSocket, WebSocketDisconnect
 from fastapi.responses import PlainTextResponse
@@ -16,6 +16,7 @@ from townlet.decide import MAX_GAMES, envelope
 from townlet.decide.batcher import Batcher, FutureReply
 from townlet.decide.service import error_message
 from townlet.decide.territories import CLIENT_KEY
+from townlet.decide.tracing import Mark, MessageTrace, no_mark, trace_message
 from townlet.web.limits import DescriptorBudget, SingleFlightCache, TokenBucket, WebSocketLimit
 from townlet.web.mailbox import DISCONNECTED, Mailbox, run_until_first
 
@@ -25,9 +26,20 @@ SOCKETS_PER_DASHBOARD: Final = 16  # at most one in 16 WebSockets may be a dashb
 # Messages of one game that may await their reply; further ones are not read. `territories.MAX_ANSWERS` is larger by 2.
 MAX_IN_FLIGHT: Final = 64
 RATE_LIMITED: Final = error_message("RATE_LIMITED", "limits.messages_per_second is exceeded; send fewer messages")
-Replies = asyncio.Queue[tuple[FutureReply, bool]]  # with whether each is sent in an envelope
+
 BROADCAST_BATCH: Final = 16  # dashboards per batch, about 1 ms of work
 BROADCAST_PAUSE: Final = 0.005  # seconds between two batches, so that replies to games are not delayed
+
+
+class QueuedReply(NamedTuple):
+    """A reply that may not be known yet."""
+
+    future: FutureReply
+    enveloped: bool  # whether it is sent in an envelope
+    trace: MessageTrace | None = None
+
+
+Replies = asyncio.Queue[QueuedReply]
 
 
 class ConnectionLimits:
@@ -64,50 +76,66 @@ async def _receive(socket: WebSocket, replies: Replies, batcher: Batcher, owner:
             raise WebSocketDisconnect(frame.get("code", 1005))
         text = frame.get("text")
         if text is None:
-            reply = _completed(error_message("INVALID_MESSAGE", "messages must be text frames, this one is binary"))
+            reply = error_message("INVALID_MESSAGE", "messages must be text frames, this one is binary")
+            queued = QueuedReply(_completed(reply), enveloped)
         elif not rate_limit.take():
-            reply = _completed(RATE_LIMITED)
+            queued = QueuedReply(_completed(RATE_LIMITED), enveloped)
         else:
-            reply, enveloped = _dispatch(text, batcher, owner, enveloped)
-        await replies.put((reply, enveloped))
+            queued = _dispatch(text, batcher, owner, enveloped)
+        enveloped = queued.enveloped
+        await replies.put(queued)
 
 
 async def _send(socket: WebSocket, replies: Replies) -> None:
     while True:
-        future_reply, enveloped = await replies.get()  # replies are sent in the order of the messages
-        reply = await future_reply
-        if enveloped:
-            reply = envelope.wrap(reply)
-        await socket.send_text(to_json(reply).decode())  # `LimitedWebSocket` aborts if the client does not read
+        future, enveloped, trace = await replies.get()  # replies are sent in the order of the messages
+        reply = await future
+        sent = envelope.wrap(reply) if enveloped else reply
+        await socket.send_text(to_json(sent).decode())  # `LimitedWebSocket` aborts if the client does not read
+        if trace is not None:
+            trace.end(reply)
 
 
-def _dispatch(text: str, batcher: Batcher, owner: str, enveloped: bool) -> tuple[FutureReply, bool]:
-    """The future reply to a message, and whether it is sent in an envelope: by default, as the one before."""
+def _dispatch(text: str, batcher: Batcher, owner: str, enveloped: bool) -> QueuedReply:
+    """The future reply to a message; it is in an envelope if the message is, else as the one before."""
     try:
         message = from_json(text, allow_inf_nan=False)
     except ValueError as error:
-        return _completed(error_message("INVALID_JSON", f"this is not JSON: {error}"[:200])), enveloped
+        reply = error_message("INVALID_JSON", f"this is not JSON: {error}"[:200])
+        return QueuedReply(_completed(reply), enveloped)
     if not isinstance(message, dict):
         what = "a message must be a JSON object with a `type`"
-        return _completed(error_message("INVALID_MESSAGE", what)), enveloped
+        return QueuedReply(_completed(error_message("INVALID_MESSAGE", what)), enveloped)
     if enveloped := envelope.is_enveloped(message):
         try:
             message = envelope.unwrap(message)
         except ValueError as error:
-            return _completed(error_message("INVALID_MESSAGE", str(error))), True
-    return _answer(message, len(text), batcher, owner), enveloped
+            return QueuedReply(_completed(error_message("INVALID_MESSAGE", str(error))), True)
+    future, trace = _answer(message, len(text), batcher, owner)
+    return QueuedReply(future, enveloped, trace)
 
 
-def _answer(message: Mapping[str, Any], size: int, batcher: Batcher, owner: str) -> FutureReply:
-    """The future reply to a message, of this size as JSON."""
+def _answer(
+    message: Mapping[str, Any], size: int, batcher: Batcher, owner: str
+) -> tuple[FutureReply, MessageTrace | None]:
+    """The future reply to a message, of this size as JSON, and its trace, if traces are on."""
+    trace = trace_message(str(message.get("type"))[:40], size)
+    if trace is None:
+        return _submit(message, size, batcher, owner, no_mark), None
+    future = _submit(message, size, batcher, owner, trace.mark)
+    future.add_done_callback(lambda _: trace.mark("commit"))  # called before the waiting task continues
+    return future, trace
+
+
+def _submit(message: Mapping[str, Any], size: int, batcher: Batcher, owner: str, mark: Mark) -> FutureReply:
     message_type = message.get("type")
     if message_type == "ping":
         return _completed({"type": "pong"})
     domain = batcher.service.domain
     if message_type == domain.observation_type:
-        return batcher.submit(message, size, owner)
+        return batcher.submit(message, size, owner, mark)
     if message_type in domain.report_types:
-        return batcher.report(message, size, owner)
+        return batcher.report(message, size, owner, mark)
     known = ", ".join((domain.observation_type, *domain.report_types, "ping"))
     return _completed(error_message("UNKNOWN_TYPE", f"unknown message type {str(message_type)[:40]!r}; known: {known}"))
 
@@ -124,7 +152,11 @@ class GamePort:
         with batcher.service.clients.connect(token_name, key) as (owner, rate_limit):
             if not rate_limit.take():
                 return RATE_LIMITED
-            return await _answer(message, size, batcher, owner)
+            future, trace = _answer(message, size, batcher, owner)
+            reply = await future
+            if trace is not None:
+                trace.end(reply)
+            return reply
 
 
 def _completed(reply: dict[str, Any]) -> FutureReply:
