@@ -172,10 +172,11 @@ def open_shared_app(
 
     domain = DOMAINS[settings.domain]
     storage = PostgresStorage(url, domain, settings, MonotonicClock(), role)
-    learning: Learning = NoLearning()
-    if role != "decide":
-        learning = ElectedLearner(url, domain, settings, storage.clock, storage.process, log_every)
-    return make_app(Service(storage), learning, descriptors, storage.reports)
+    if role == "decide":
+        return make_app(Service(storage), NoLearning(), descriptors, storage.reports)
+    learner = ElectedLearner(url, domain, settings, storage.clock, storage.process, log_every)
+    storage.reports.learner_position = lambda: learner.position
+    return make_app(Service(storage), learner, descriptors, storage.reports)
 
 
 def make_app(

@@ -39,7 +39,10 @@
  *   damaged: Record<string, string>, history: HistoryEntry[]}} Versions oldest first
  * @typedef {{names: string[], rows: (number | null)[][]}} Curves the last ten minutes; the first column is `at`
  *
- * @typedef {{type: 'stats', alarms: Alarm[], service: Service, training: Training, buffer: Experience, gate: Gate,
+ * @typedef {{id: string, role: string, host: string, seen_seconds_ago: number, version: number, learns: boolean,
+ *   per_second: number, lag_ms: number | null, lag_events: number | null}} Process of a service in a database
+ *
+ * @typedef {{type: 'stats', alarms: Alarm[], processes: Process[], service: Service, training: Training, buffer: Experience, gate: Gate,
  *   evidence: Evidence, decisions: Decisions, versions: Versions, curves: Curves}} Stats
  * @typedef {{show: (stats: Stats) => void, redraw?: () => void}} Panel
  */

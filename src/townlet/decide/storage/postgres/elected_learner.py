@@ -10,6 +10,7 @@ from functools import partial
 from townlet.decide.domain import Domain
 from townlet.decide.logs import log_event
 from townlet.decide.settings import DecideSettings
+from townlet.decide.storage.postgres.event_table import Position
 from townlet.decide.storage.postgres.leadership import RENEW_SECONDS, Election
 from townlet.decide.storage.postgres.learner import PostgresLearner
 from townlet.decide.training_thread import TrainingThread
@@ -32,6 +33,11 @@ class ElectedLearner:
         self._learner: PostgresLearner | None = None
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="election", daemon=True)
+
+    @property
+    def position(self) -> Position | None:
+        """The place of the last event that was applied, while this process leads."""
+        return self._learner.position if (self.training and self._learner) else None
 
     def start(self) -> None:
         """Stand for election, again and again."""

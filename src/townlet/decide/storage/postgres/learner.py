@@ -17,7 +17,7 @@ from townlet.decide.state import ServiceState
 from townlet.decide.storage import snapshots
 from townlet.decide.storage.postgres.database import Database
 from townlet.decide.storage.postgres.decisions import LOCK_TERRITORIES, lock_key
-from townlet.decide.storage.postgres.event_table import EventTable
+from townlet.decide.storage.postgres.event_table import EventTable, Position
 from townlet.decide.storage.postgres.versions import VersionTable, require_epoch
 from townlet.decide.storage.protocol import StorageUnavailable
 from townlet.decide.storage.snapshots import SNAPSHOT_SCHEMA, Snapshot
@@ -88,6 +88,11 @@ class PostgresLearner:
     def record(self) -> int:
         """The last event that was applied."""
         return self._table.record
+
+    @property
+    def position(self) -> Position:
+        """The place of the last event that was applied."""
+        return self._table.position
 
     def catch_up(self) -> None:
         """Apply the events that deciders have stored, expire decisions, and evict territories."""
