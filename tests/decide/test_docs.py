@@ -24,6 +24,7 @@ from decide.clients.csharp import compile_csharp
 from decide.service_process import Process, environment
 from townlet.config.yaml import Node, parse
 from townlet.decide.domains import DOMAINS
+from townlet.decide.envelope import is_enveloped, unwrap
 from townlet.decide.settings import load_settings
 from townlet.decide.simulate import simulate
 
@@ -101,6 +102,12 @@ def test_documented_messages_are_accepted(tmp_path: Path, domain: str) -> None:
             assert f"`{message}`" in TEXT
     finally:
         service.storage.close()
+
+
+def test_documented_envelope_is_one() -> None:
+    message = json.loads(block("json envelope"))
+    assert is_enveloped(message)
+    assert DOMAINS["bandit-ads"].parse_report(unwrap(message)).value == 1.0
 
 
 def test_every_error_code_is_documented() -> None:

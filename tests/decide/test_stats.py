@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 
 from decide.ads_service import Clock, FileService, ask, click, request, run_visits, start_service
 from townlet.decide.batcher import Batcher
-from townlet.decide.stats import CURVES, MAX_POINTS, POINT_INTERVAL, RecentCurves, ServiceStats, as_prometheus
+from townlet.decide.metrics import as_prometheus
+from townlet.decide.stats import CURVES, MAX_POINTS, POINT_INTERVAL, RecentCurves, ServiceStats
 from townlet.decide.storage import VERSIONS
 from townlet.decide.storage.file import FileStorage
 from townlet.decide.training_thread import TrainingThread
@@ -75,7 +76,7 @@ def test_collapse_alarm_lasts_until_another_version_serves(tmp_path: Path) -> No
         assert (alarm["name"], alarm["critical"]) == ("collapsed", True)
         assert "entropy is 0.000" in alarm["what"]
         assert "Roll back" in alarm["fix"]
-        assert 'townlet_decide_alarm{name="collapsed"} 1' in as_prometheus(stats.as_json())
+        assert 'townlet_decide_alarm{name="collapsed",critical="true"} 1' in as_prometheus(stats.as_json())
         service.versions.set_gate_only(True, "it has collapsed")
         assert alarms(stats) == []  # the network is not used
         service.versions.set_gate_only(False, "it is gone")
@@ -159,6 +160,40 @@ def test_failing_or_dead_trainer_raises_an_alarm(tmp_path: Path) -> None:
         assert (alarm["critical"], "is not finite" in alarm["what"]) == (False, True)
         clock.now += 61
         assert alarms(stats) == []
+
+
+def test_slow_training_steps_raise_an_alarm_that_ends(tmp_path: Path) -> None:
+    service, training, clock = start_service(tmp_path, ["learning.interval=0.000001"])  # the trainer is not running
+    stats = ServiceStats(service, training)
+    run_visits(service, training, clock, 40)
+    shown = stats.as_json()
+    assert shown["training"]["slow"] == shown["training"]["steps"] > 0
+    (alarm,) = [alarm for alarm in shown["alarms"] if alarm["name"] == "slow_training"]
+    assert alarm["critical"] is False
+    assert "longer than learning.interval (1e-06 s)" in alarm["what"]
+    clock.now += 61
+    assert "slow_training" not in alarms(stats)
+    service.storage.close()
+    with watched(tmp_path / "another") as (stats, _, training, _):
+        assert alarms(stats) == []
+        training.progress.began = time.monotonic() - 3601  # a step that hangs
+        assert alarms(stats) == ["slow_training"]
+        training.progress.began = None
+        assert alarms(stats) == []
+
+
+def test_means_cover_the_last_100_steps_and_totals_all(tmp_path: Path) -> None:
+    with watched(tmp_path, "learning.samples_per_insert=1000") as (stats, service, training, clock):
+        assert stats.as_json()["training"]["means"] == dict.fromkeys(("loss", "batch", "step_seconds", "agreement"))
+        run_visits(service, training, clock, 60)
+        assert all(training.step() for _ in range(110))
+        shown, recent = stats.as_json()["training"], training.progress.recent
+        assert len(recent) == 100 < shown["steps"]
+        assert shown["means"]["loss"] == pytest.approx(sum(step.loss for step in recent) / 100)
+        assert shown["means"]["batch"] == pytest.approx(sum(step.batch for step in recent) / 100)
+        assert 0 < shown["means"]["step_seconds"] < 10
+        assert shown["means"]["agreement"] == shown["agreement_lifetime"] == 1.0
+        assert shown["agreed"] == shown["validated"] == shown["samples"] == service.storage.trainer.sampled
 
 
 @pytest.mark.parametrize("mode", ["gate_greedy", "refuse"])

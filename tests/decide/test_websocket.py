@@ -136,8 +136,8 @@ def test_http_endpoints_describe_the_service(server: Process) -> None:
     metrics = urllib.request.Request(f"{server.origin}/metrics", headers={"Authorization": f"Bearer {VIEWER}"})
     with urllib.request.urlopen(metrics, timeout=20) as answer:
         lines = answer.read().decode().splitlines()
-    assert "# TYPE townlet_decide_buffer_decisions counter" in lines
-    assert all(line.startswith(("# TYPE townlet_decide_", "townlet_decide_")) for line in lines)
+    assert "# TYPE townlet_decide_decisions_total counter" in lines
+    assert all(line.startswith(("# HELP townlet_decide_", "# TYPE townlet_decide_", "townlet_")) for line in lines)
 
 
 def test_operator_can_pin_and_switch_to_gate_only(server: Process) -> None:

@@ -10,9 +10,25 @@ from typing import Annotated
 
 import typer
 
+import townlet.cli.decide
+import townlet.cli.decide_stored  # noqa: F401  both register their commands
 from townlet._version import __version__
 from townlet.allocation import memory_error
-from townlet.cli import bench, decide, doctor, evaluate, lesson, live, play, recipes, runs, sharing, sweep, train, world
+from townlet.cli import (
+    bench,
+    decide_options,
+    doctor,
+    evaluate,
+    lesson,
+    live,
+    play,
+    recipes,
+    runs,
+    sharing,
+    sweep,
+    train,
+    world,
+)
 from townlet.cli.console import print_error
 from townlet.cli.help import CommandGroup
 from townlet.errors import EXIT_INTERRUPTED, SourceLocation, TownletError
@@ -60,7 +76,7 @@ app.with_examples("townlet publish latest --to my-agent", "townlet publish CartP
     sharing.publish
 )
 app.add_typer(world.app, name="world")
-app.add_typer(decide.app, name="decide")
+app.add_typer(decide_options.app, name="decide")
 app.add_typer(bench.app, name="bench")
 app.with_examples(
     "townlet recipes",

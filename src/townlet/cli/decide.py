@@ -1,4 +1,4 @@
-"""`townlet decide`: serve decisions to live games, simulate games, and inspect or check a service."""
+"""`townlet decide new`, `serve` and `simulate`: describe a game, decide for it and learn, and play it."""
 
 from __future__ import annotations
 
@@ -7,35 +7,28 @@ import json
 import secrets
 import shlex
 import sys
-from contextlib import closing
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from townlet.cli.console import echo, echo_err, err, out, print_integrity
-from townlet.cli.help import CommandGroup, FormattedCommand
+from townlet.cli.console import echo, echo_err, out
+from townlet.cli.decide_options import FOLDER, AllowCode, Folder, TokenFile, app
+from townlet.cli.decide_output import ServiceOutput, log_errors
+from townlet.cli.help import FormattedCommand
 from townlet.cli.live import open_browser
-from townlet.cli.options import NO_TOKEN, AsJson, Host, NoToken, Port, permit_code
+from townlet.cli.options import AsJson, Host, NoToken, Port
 from townlet.decide import MAX_GAMES
 from townlet.errors import TownletError, did_you_mean
 
 if TYPE_CHECKING:
-    from townlet.decide.app import ServiceTokens
-    from townlet.decide.domain import Domain
     from townlet.decide.service import Service
-    from townlet.web.server import Server
 
 PORT: Final = 8780
 SWITCH_INTERVAL: Final = 5e-4  # seconds between thread switches: answers must not wait for the trainer
-FOLDER: Final = Path("decisions")
-SERVE_OPTIONS: Final = ("port", "host", "origin", "folder", "open", "storage", "role")
+LOG_EVERY: Final = 1000  # training steps, about a quarter of an hour with the default settings
+SERVE_OPTIONS: Final = ("port", "host", "origin", "folder", "open", "storage", "role", "log-format", "log-every")
 ROLES: Final = ("all", "decide", "learn")
-VERDICTS: Final = {
-    "promote": "promoted", "roll_back": "restored by a rollback", "pin": "pinned", "unpin": "unpinned", "hold": "held",
-    "refuse": "refused", "noted": "not applied", "gate_only": "gate only", "gate_and_network": "network again",
-}  # fmt: skip
 
 
 class DomainCommand(FormattedCommand):
@@ -46,29 +39,6 @@ class DomainCommand(FormattedCommand):
 
         packages = ", ".join(sorted(installed_domains()))
         return "Domains: bandit-ads, hive, rank" + (f"; from installed packages: {packages}." if packages else ".")
-
-
-app = CommandGroup("Serve decisions to live games and learn from their outcomes.")
-
-Folder = Annotated[Path, typer.Option(metavar="FOLDER", help="Folder of the service: its log and policy versions.")]
-TokenFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--token-file",
-        metavar="FILE",
-        help="Read tokens from a YAML or JSON file with the keys game, operator and viewer.",
-    ),
-]
-ServiceFolder = Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of a running or stopped service.")]
-LogDomain = Annotated[
-    str | None, typer.Argument(metavar="DOMAIN", help="The file of your own domain, if it made the decisions.")
-]
-AllowCode = Annotated[
-    bool,
-    typer.Option(
-        "--allow-code", callback=permit_code, help="Allow the Python file of your own domain to run. Review it first."
-    ),
-]
 
 
 @app.with_examples("townlet decide new my-game", "townlet decide serve my-game.py --allow-code")
@@ -88,11 +58,6 @@ def new(
     echo(f"  townlet decide simulate {file} --allow-code")
 
 
-StorageUrl = Annotated[
-    str | None, typer.Option("--storage", metavar="URL", help="Database of the service, instead of a folder.")
-]
-
-
 @app.with_examples(
     "townlet decide serve hive",
     "townlet decide serve hive learning.interval=.5 --folder night",
@@ -101,6 +66,7 @@ StorageUrl = Annotated[
     "townlet decide serve hive --host 0.0.0.0 --token-file tokens.yaml",
     cls=DomainCommand,
 )
+@log_errors
 def serve(
     what: Annotated[
         str,
@@ -127,6 +93,12 @@ def serve(
     role: Annotated[
         str, typer.Option(metavar="ROLE", help="With --storage: decide, learn, or all; one learner leads.")
     ] = "all",
+    log_format: Annotated[
+        str, typer.Option(metavar="FORMAT", help="Messages as text, or as json: one object per line, on stderr.")
+    ] = "text",
+    log_every: Annotated[
+        int, typer.Option(metavar="N", min=0, help="Log a line every N training steps; 0: none.")
+    ] = LOG_EVERY,
     accept_data_loss: Annotated[
         bool, typer.Option("--accept-data-loss", help="Start even if log records are missing or damaged.")
     ] = False,
@@ -139,6 +111,7 @@ def serve(
     Games, operators and viewers have separate tokens. The first start generates them in FOLDER/tokens.json; to choose
     them, use --token-file or TOWNLET_GAME_TOKEN, TOWNLET_OPERATOR_TOKEN and TOWNLET_VIEWER_TOKEN.
     """
+    output = ServiceOutput(log_format)
     for override in overrides or ():  # suggest --port 8790 for port=8790
         key, equals, value = override.partition("=")
         if equals and key.strip() in SERVE_OPTIONS:
@@ -148,35 +121,41 @@ def serve(
     from townlet.decide.app import load_service_tokens, open_app, open_shared_app, service_access
     from townlet.decide.domains import DOMAINS
     from townlet.decide.settings import load_settings
+    from townlet.decide.tracing import configure_from_environment
     from townlet.web.server import Server
 
     source = Path(what) if what.endswith((".yaml", ".yml")) else what
     settings = load_settings(source, overrides or (), DOMAINS)
     service_tokens = None if no_token else load_service_tokens(folder, token_file)
+    output.hide(service_tokens)
+    traces = configure_from_environment()
     tokens = service_tokens.tokens if service_tokens else None
     access = service_access(DOMAINS[settings.domain])
-    server = Server(host, port, tokens, origins=origin or (), allow_no_origin=True, **access)
+    server = Server(host, port, tokens, origins=origin or (), allow_no_origin=True, log_config=None, **access)
     if port not in (0, server.port):
-        echo_err(f"Port {port} is taken; listening on port {server.port}.")
+        output.note("port_taken", f"Port {port} is taken; listening on port {server.port}.", port=server.port)
     sys.setswitchinterval(SWITCH_INTERVAL)
     if storage is None:
-        echo_err(f"Opening {folder} …")  # replaying a long log takes seconds
-        application = open_app(folder, settings, accept_data_loss, server.descriptors)
+        output.note("opening", f"Opening {folder} …", folder=str(folder))  # replaying a long log takes seconds
+        application = open_app(folder, settings, accept_data_loss, server.descriptors, log_every)
     else:
-        application = open_shared_app(storage, settings, role, server.descriptors)
+        application = open_shared_app(storage, settings, role, server.descriptors, log_every)
     gc.collect()
     gc.freeze()  # a full collection of the objects made so far would pause every game for 140 ms
-    _print_addresses(server, service_tokens, DOMAINS[settings.domain])
+    output.announce(server, service_tokens, DOMAINS[settings.domain])
     if show:
         open_browser(server.one_time_link())
     server.run(application)
+    if traces is not None:
+        traces.shutdown()
     if storage is not None:
         return
     service: Service = application.state.batcher.service
     serving, problem = service.versions.serving, service.storage.problem
     saved = f"Saved, except for the last records: {problem}." if problem else "Saved."
     served = f"Version {serving.version} served" if serving else "No version served"
-    echo_err(f"{saved} {served}; {folder} holds {service.storage.counts().decisions:,} decisions.")
+    decisions = service.storage.counts().decisions
+    output.note("stopped", f"{saved} {served}; {folder} holds {decisions:,} decisions.", decisions=decisions)
     if problem:  # the log could not be written to the end
         raise typer.Exit(1)
 
@@ -192,29 +171,6 @@ def _check_storage(storage: str | None, role: str, accept_data_loss: bool) -> No
         raise TownletError(f"--storage {storage} is not a URL of PostgreSQL", "write postgresql://user@host/database")
     if accept_data_loss:
         raise TownletError("--accept-data-loss is for a folder", "restore a backup of the database instead")
-
-
-def _print_addresses(server: Server, service_tokens: ServiceTokens | None, domain: Domain) -> None:
-    """Print addresses and tokens; without a terminal, tokens are printed only when they are generated."""
-    from townlet.decide.public_files import EXAMPLE_DOMAIN, EXAMPLES
-    from townlet.web.tokens import GAME, ROLES
-
-    echo(f"Games connect to ws://{server.address}/ws")
-    if domain.http:
-        echo(f"or send HTTP requests to http://{server.address}{domain.http.prefix}")
-    link, game_token = server.link(), service_tokens.tokens.first(GAME) if service_tokens else None
-    if service_tokens is None:
-        echo_err(NO_TOKEN, style="yellow")
-    elif service_tokens.new:
-        echo(f"New tokens, stored in {service_tokens.source}:")
-        echo(*(f"  {role:<8}  {service_tokens.tokens.first(role)}" for role in ROLES))
-    elif not (service_tokens.stored and out().is_terminal):
-        link = f"http://{server.address}/?token=… (the operator's token, from {service_tokens.source})"
-        game_token = "…"
-    if domain.name == EXAMPLE_DOMAIN:  # the fragment of a link is not sent to the server
-        echo(f"Example game: http://{server.address}{EXAMPLES}/" + (f"#token={game_token}" if game_token else ""))
-    echo(f"Dashboard: {link}  Press Ctrl-C to stop.")
-    out().file.flush()
 
 
 @app.with_examples(
@@ -289,139 +245,3 @@ def simulate(
     if result.refused == result.observations:
         echo_err(f"The service refused every observation: {result.refusal}", style="red")
         raise typer.Exit(1)
-
-
-@app.with_examples(
-    "townlet decide versions",
-    "townlet decide versions --folder night --json",
-    "townlet decide versions --storage postgresql://townlet@db/townlet",
-)
-def versions(folder: Folder = FOLDER, storage: StorageUrl = None, as_json: AsJson = False) -> None:
-    """List the policy versions: which ones served when, and why.
-
-    Consecutive changes of one kind share a line; --json prints the newest changes one by one.
-    """
-    from townlet.decide.stats import summarize_history
-    from townlet.decide.storage.stored_service import open_stored
-
-    with closing(open_stored(storage or folder)) as stored:
-        summary, changes = stored.overview(), stored.changes()
-    if as_json:
-        out().print_json(json.dumps(summary))
-        return
-    for group in summarize_history(changes):
-        at = datetime.fromtimestamp(group["at"]).strftime("%Y-%m-%d %H:%M:%S")
-        first, last, times = group["first"], group["last"], group["times"]
-        which = f"version {last}" if first == last else f"versions {first} to {last}"
-        repeated = f", {times:,} times" if times > 1 else ""
-        echo(f"{at}  {which}: {VERDICTS.get(group['verdict'], group['verdict'])}{repeated}: {group['reason']}")
-    numbers = [version["version"] for version in summary["versions"]]
-    kept = f"version {numbers[0]}" if numbers else "none"
-    if len(numbers) > 1:
-        kept = f"{len(numbers)} versions, {numbers[0]} to {numbers[-1]}"
-    pinned = " Pinned." if summary["pinned"] is not None else ""
-    gate_only = " The gate decides alone." if summary["gate_only"] else ""
-    echo(f"Stored: {kept}. Serving: {summary['serving'] or 'none'}.{pinned}{gate_only}")
-    if summary["fault"]:
-        echo_err(f"The serving log cannot be trusted: {summary['fault']}. After a restart the gate decides alone.")
-
-
-@app.with_examples(
-    "townlet decide replay",
-    "townlet decide replay --folder night --json",
-    "townlet decide replay my-game.py --allow-code",
-    "townlet decide replay --storage postgresql://townlet@db/townlet",
-)
-def replay(
-    domain: LogDomain = None, folder: Folder = FOLDER, storage: StorageUrl = None, as_json: AsJson = False,
-    allow_code: AllowCode = False,
-) -> None:  # fmt: skip
-    """Retrain from the log and compare every version with the stored one.
-
-    The same log gives bit-identical weights; a difference means that something stored is damaged or was changed.
-    """
-    from townlet.decide.storage.stored_service import open_stored, replay_stored
-
-    _load_domain(domain)
-    results: list[dict[str, Any]] = []
-    with closing(open_stored(storage or folder)) as stored, err().status("reading the log") as status:
-        for checked in replay_stored(stored):
-            results.append(checked._asdict() | {"same": checked.same})
-            status.update(f"{len(results):,} versions, now at step {checked.step:,}")
-            if not (as_json or checked.same):
-                digests = f"replayed {checked.replayed[:12]}, stored {checked.digest[:12]}"
-                echo(f"version {checked.version}, step {checked.step}: DIFFERENT, {digests}")
-    same = sum(result["same"] for result in results)
-    if as_json:
-        out().print_json(json.dumps(results))
-    else:
-        echo(f"{same} of {len(results)} versions are identical.")
-    if same < len(results):
-        raise typer.Exit(1)
-
-
-@app.with_examples(
-    "townlet decide verify decisions",
-    "townlet decide verify night --json",
-    "townlet decide verify decisions my-game.py --allow-code",
-    "townlet decide verify --storage postgresql://townlet@db/townlet",
-)
-def verify(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of a running or stopped service.")] = FOLDER,
-    domain: LogDomain = None,
-    storage: StorageUrl = None,
-    as_json: AsJson = False,
-    allow_code: AllowCode = False,
-) -> None:
-    """Check every checksum and reference in what a service has stored.
-
-    Exits with code 0 if everything is intact, 1 if something is damaged, 2 if there is nothing to check.
-    """
-    from townlet.decide.storage.stored_service import open_stored
-
-    _load_domain(domain)
-    with closing(open_stored(storage or folder)) as stored, err().status("checking"):
-        report = stored.verify()
-    print_integrity(report, as_json)
-
-
-def _load_domain(name: str | None) -> None:
-    """Load the domain that a command names, so that it is found by the name in a log."""
-    from townlet.decide.domains import DOMAINS
-
-    if name is not None:
-        DOMAINS[name]
-
-
-@app.with_examples("townlet decide backup decisions decisions-monday")
-def backup(
-    folder: ServiceFolder, to: Annotated[Path, typer.Argument(metavar="TO", help="New folder for the copy.")]
-) -> None:
-    """Make a consistent copy of a running or stopped service.
-
-    A service started from the copy has the state that the original had at the last copied record.
-    """
-    from townlet.decide.storage.backup import backup as copy_folder
-
-    with err().status("copying"):
-        copied = copy_folder(folder, to)
-    echo(f"Copied to {to}: {copied.records:,} records, {copied.versions} versions, {copied.snapshots} snapshots.")
-
-
-@app.with_examples(
-    "townlet decide copy decisions postgresql://townlet@db/townlet",
-    "townlet decide copy postgresql://townlet@db/townlet decisions",
-)
-def copy(
-    source: Annotated[str, typer.Argument(metavar="FROM", help="Folder or database of a service that is stopped.")],
-    to: Annotated[str, typer.Argument(metavar="TO", help="New or empty folder, or empty database: postgresql://…")],
-) -> None:
-    """Copy a service to another storage, where it continues.
-
-    The copy appears complete or not at all. FROM stays as it is; serve only one of the two from now on.
-    """
-    from townlet.decide.storage.copy import copy_service
-
-    with err().status("copying"):
-        copied = copy_service(source, to)
-    echo(f"Copied: {copied.records:,} records, {copied.versions} versions, {copied.snapshots} snapshots.")

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 from townlet.decide.events import DecisionMade
 from townlet.decide.service import Service
+from townlet.decide.training_progress import TrainingProgress
 from townlet.decide.training_thread import Learning
 from townlet.decide.websocket import ConnectionLimits
 from townlet.web.limits import DESCRIPTOR_REMEDY
@@ -41,7 +42,7 @@ class Alarms:
         self._last_decision = self._unanswered_since = -inf
         self._unanswered = 0  # decisions sent since the last outcome
         self._failures, self._restarts, self._overload = _RecentGrowth(), _RecentGrowth(), _RecentGrowth()
-        self._refused = _RecentGrowth()
+        self._refused, self._slow = _RecentGrowth(), _RecentGrowth()
         self._since: dict[str, float] = {}  # start of each active alarm
 
     def on_decision(self, decision: DecisionMade, entropy: float) -> None:
@@ -95,6 +96,7 @@ class Alarms:
         progress = training.progress
         restarted = self._restarts.grew_recently(progress.restarts, now)
         failing = self._failures.grew_recently(progress.failed, now)
+        yield from self._slow_training(progress, now)
         problem = progress.problem or "the reason is unknown"
         if not training.running:
             reason = f": {progress.problem}" if progress.problem else ""
@@ -106,6 +108,18 @@ class Alarms:
         elif failing:
             what = f"{progress.failed} training rounds have failed since the start, the last one with: {problem}"
             yield Alarm("training", False, what, "Failed steps were undone, and training continues.")
+
+    def _slow_training(self, progress: TrainingProgress, now: float) -> Iterator[Alarm]:
+        interval, took = self._service.settings.learning.interval, progress.seconds_of_current_step()
+        slow = self._slow.grew_recently(progress.slow, now)  # called always, to notice growth
+        if 0 < interval < took:
+            what = f"A training step has been running for {took:.3g} s, longer than learning.interval ({interval:g} s)"
+        elif slow:
+            what = f"A training step took {progress.slow_seconds:.3g} s, longer than learning.interval ({interval:g} s)"
+        else:
+            return
+        fix = "Lower learning.batch_size, or raise learning.interval. Decisions are not affected."
+        yield Alarm("slow_training", False, what, fix)
 
     def _learner_of_others(self, now: float) -> Iterator[Alarm]:
         _, age = self._service.storage.learner_report()

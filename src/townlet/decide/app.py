@@ -21,10 +21,12 @@ from townlet.config.models import StrictModel
 from townlet.decide.batcher import make_batcher
 from townlet.decide.domain import Domain
 from townlet.decide.domains import DOMAINS
+from townlet.decide.envelope import add_schema
+from townlet.decide.metrics import CONTENT_TYPE, as_prometheus
 from townlet.decide.public_files import add_public_files, is_public_file
 from townlet.decide.service import Service
 from townlet.decide.settings import DecideSettings
-from townlet.decide.stats import ServiceStats, as_prometheus
+from townlet.decide.stats import ServiceStats
 from townlet.decide.storage import TOKENS
 from townlet.decide.storage.file import FileStorage, MonotonicClock, check_service_folder
 from townlet.decide.storage.log import LogStopped
@@ -153,15 +155,16 @@ def _create_token_file(path: Path) -> bool:
 
 
 def open_app(
-    folder: Path, settings: DecideSettings, accept_data_loss: bool = False, descriptors: DescriptorBudget | None = None
-) -> FastAPI:
-    """The app of the service in a folder, recovered from its log."""
+    folder: Path, settings: DecideSettings, accept_data_loss: bool = False, descriptors: DescriptorBudget | None = None,
+    log_every: int = 0,
+) -> FastAPI:  # fmt: skip
+    """The app of the service in a folder, recovered from its log; every so many training steps it logs a line."""
     storage = FileStorage(folder, DOMAINS[settings.domain], settings, accept_data_loss=accept_data_loss)
-    return make_app(Service(storage), TrainingThread(storage), descriptors)
+    return make_app(Service(storage), TrainingThread(storage, log_every), descriptors)
 
 
 def open_shared_app(
-    url: str, settings: DecideSettings, role: str, descriptors: DescriptorBudget | None = None
+    url: str, settings: DecideSettings, role: str, descriptors: DescriptorBudget | None = None, log_every: int = 0
 ) -> FastAPI:
     """The app of one process of a service whose storage is a database."""
     from townlet.decide.storage.postgres.decisions import PostgresStorage
@@ -169,10 +172,11 @@ def open_shared_app(
 
     domain = DOMAINS[settings.domain]
     storage = PostgresStorage(url, domain, settings, MonotonicClock(), role)
-    learning: Learning = NoLearning()
-    if role != "decide":
-        learning = ElectedLearner(url, domain, settings, storage.clock, storage.process)
-    return make_app(Service(storage), learning, descriptors, storage.process_reports)
+    if role == "decide":
+        return make_app(Service(storage), NoLearning(), descriptors, storage.process_reports)
+    learner = ElectedLearner(url, domain, settings, storage.clock, storage.process, log_every)
+    storage.process_reports.learner_position = lambda: learner.position
+    return make_app(Service(storage), learner, descriptors, storage.process_reports)
 
 
 def make_app(
@@ -259,7 +263,7 @@ def _add_queries(app: FastAPI, service: Service, stats: ServiceStats) -> None:
     @app.get("/metrics")
     async def metrics() -> PlainTextResponse:
         """All numbers in the Prometheus text format."""
-        return PlainTextResponse(as_prometheus(stats.as_json()), media_type="text/plain; version=0.0.4")
+        return PlainTextResponse(as_prometheus(stats.as_json()), media_type=CONTENT_TYPE)
 
     @app.get("/api/decide/stats")
     async def all_stats() -> dict[str, Any]:
@@ -274,7 +278,7 @@ def _add_queries(app: FastAPI, service: Service, stats: ServiceStats) -> None:
     @app.get("/api/decide/schema")
     async def schema() -> dict[str, Any]:
         """JSON Schema of every message of `/ws`."""
-        return service.domain.schema()
+        return add_schema(service.domain.schema())
 
 
 def _add_operator_actions(app: FastAPI, service: Service) -> None:

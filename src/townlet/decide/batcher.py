@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from townlet.decide.service import Answer, Service, error_message
+from townlet.decide.tracing import Mark, no_mark
 
 logger = logging.getLogger(__name__)
 BATCH_BYTES: Final = 1 << 16  # maximum size of a batch as JSON, so that parsing does not block the event loop
@@ -29,6 +30,7 @@ class QueuedMessage(NamedTuple):
     client: str  # owner id of its sender
     since: float  # time of arrival
     reply: FutureReply
+    mark: Mark = no_mark
     is_report: bool = False
 
 
@@ -44,24 +46,26 @@ class Batcher:
         self._count = self._bytes = 0  # number and size of queued observations
         self._scheduled = False
         self.overloaded = 0  # observations refused or answered by the gate alone because of overload
+        self.answered, self.latency_sum = 0, 0.0  # observations answered, and their latencies in seconds
         self.latency: deque[float] = deque(maxlen=LATENCY_WINDOW)  # seconds from an observation to its reply
         service.storage.on_durable(self._on_commit)
 
     def __len__(self) -> int:
         return self._count
 
-    def submit(self, message: Mapping[str, Any], size: int = 0, client: str = "") -> FutureReply:
+    def submit(self, message: Mapping[str, Any], size: int = 0, client: str = "", mark: Mark = no_mark) -> FutureReply:
         """The future reply to an observation; an immediate error if the queue is full.
 
         Observations of one client are answered in order: otherwise an earlier one of the same territory would be stale.
         Clients take turns, so that many or large observations of one do not delay the others.
         """
-        return self._enqueue(QueuedMessage(message, size, client, self._loop.time(), self._loop.create_future()))
+        future: FutureReply = self._loop.create_future()
+        return self._enqueue(QueuedMessage(message, size, client, self._loop.time(), future, mark))
 
-    def report(self, message: Mapping[str, Any], size: int = 0, client: str = "") -> FutureReply:
+    def report(self, message: Mapping[str, Any], size: int = 0, client: str = "", mark: Mark = no_mark) -> FutureReply:
         """The future reply to a report."""
         future: FutureReply = self._loop.create_future()
-        self._schedule_reply(self.service.report(message, client), future, None)
+        self._schedule_reply(self.service.report(message, client, mark), future, None)
         return future
 
     def _enqueue(self, queued: QueuedMessage) -> FutureReply:
@@ -131,7 +135,9 @@ class Batcher:
         """The answers to observations; an unexpected error affects only this batch."""
         try:
             clients = [queued.client for queued in batch]
-            return self.service.answer([queued.message for queued in batch], skip_network, clients)
+            mark = _mark_all(batch)
+            mark("queue")
+            return self.service.answer([queued.message for queued in batch], skip_network, clients, mark)
         except Exception:
             logger.exception("%d observations could not be answered", len(batch))
             return [Answer(INTERNAL)] * len(batch)
@@ -144,7 +150,8 @@ class Batcher:
 
     def _resolve(self, reply: dict[str, Any], future: FutureReply, since: float | None) -> None:
         if since is not None:
-            self.latency.append(self._loop.time() - since)
+            self.latency.append(latency := self._loop.time() - since)
+            self.answered, self.latency_sum = self.answered + 1, self.latency_sum + latency
         if not future.done():  # canceled if the client has disconnected
             future.set_result(reply)
 
@@ -181,10 +188,10 @@ class ThreadedBatcher(Batcher):
         self._idle = service.storage.concurrency  # threads that are free
         self._threads = ThreadPoolExecutor(self._idle, "decisions")
 
-    def report(self, message: Mapping[str, Any], size: int = 0, client: str = "") -> FutureReply:
+    def report(self, message: Mapping[str, Any], size: int = 0, client: str = "", mark: Mark = no_mark) -> FutureReply:
         """The future reply to a report, which waits for its turn like an observation."""
         future: FutureReply = self._loop.create_future()
-        return self._enqueue(QueuedMessage(message, size, client, self._loop.time(), future, is_report=True))
+        return self._enqueue(QueuedMessage(message, size, client, self._loop.time(), future, mark, is_report=True))
 
     def _queue_of(self, client: str) -> deque[QueuedMessage]:
         held = self._held.get(client)
@@ -223,8 +230,10 @@ class ThreadedBatcher(Batcher):
 
     def _compute_reports(self, batch: Sequence[QueuedMessage]) -> list[Answer]:
         try:
+            mark = _mark_all(batch)
+            mark("queue")
             clients = [queued.client for queued in batch]
-            return self.service.report_all([queued.message for queued in batch], clients)
+            return self.service.report_all([queued.message for queued in batch], clients, mark)
         except Exception:
             logger.exception("%d reports could not be answered", len(batch))
             return [Answer(INTERNAL)] * len(batch)
@@ -241,6 +250,19 @@ class ThreadedBatcher(Batcher):
     def close(self) -> None:
         """Wait for batches in progress."""
         self._threads.shutdown()
+
+
+def _mark_all(batch: Sequence[QueuedMessage]) -> Mark:
+    """Marks the parts of a batch for each message that has a trace."""
+    traced = [queued.mark for queued in batch if queued.mark is not no_mark]
+    if not traced:
+        return no_mark
+
+    def mark_all(part: str) -> None:
+        for mark in traced:
+            mark(part)
+
+    return mark_all
 
 
 def make_batcher(service: Service) -> Batcher:

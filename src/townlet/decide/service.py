@@ -23,6 +23,7 @@ from townlet.decide.domain import (
 from townlet.decide.join import FAILED, OutcomeStatus, report_digest
 from townlet.decide.storage.protocol import Batch, ReportedDecision, ReportTarget, Storage, StorageUnavailable
 from townlet.decide.territories import Clients
+from townlet.decide.tracing import Mark, no_mark
 from townlet.rng import Streams
 
 RETRY_SECONDS: Final = 10.0  # for which a message waits until the storage is available again
@@ -71,8 +72,9 @@ class Service:
         decider.decide([observation], settings.gate, self.versions.serving)
 
     def answer(
-        self, messages: Sequence[Mapping[str, Any]], skip_network: bool = False, clients: Sequence[str] = ()
-    ) -> list[Answer]:
+        self, messages: Sequence[Mapping[str, Any]], skip_network: bool = False, clients: Sequence[str] = (),
+        mark: Mark = no_mark,
+    ) -> list[Answer]:  # fmt: skip
         """Answer a batch of observations; with `skip_network` the gate decides alone. `clients` are their owner ids."""
         clients = clients or [""] * len(messages)
         answers: list[Answer | None] = [None] * len(messages)
@@ -82,6 +84,7 @@ class Service:
                 remaining.append((index, self.domain.parse_observation(message)))
             except InvalidMessage as error:
                 answers[index] = Answer(error_message(error.code, str(error)))
+        mark("parse")
         while remaining:  # one observation per territory at a time: the next one depends on the decision before it
             first: dict[str, tuple[int, Observation]] = {}  # by territory
             later = []
@@ -92,7 +95,7 @@ class Service:
                     first[observation.territory] = index, observation
             requests = [Request(one, messages[index], clients[index]) for index, one in first.values()]
             try:
-                answered = retry(partial(self._answer_batch, requests, skip_network))
+                answered = retry(partial(self._answer_batch, requests, skip_network, mark))
             except StorageUnavailable as error:
                 answered = [Answer(unavailable(error))] * len(first)
             for (index, _), answer in zip(first.values(), answered, strict=True):
@@ -100,13 +103,13 @@ class Service:
             remaining = later
         return [answer for answer in answers if answer is not None]
 
-    def _answer_batch(self, requests: Sequence[Request], skip_network: bool) -> list[Answer]:
+    def _answer_batch(self, requests: Sequence[Request], skip_network: bool, mark: Mark) -> list[Answer]:
         """Answer observations of different territories."""
         made: list[tuple[events.DecisionMade, Decision]] = []
         with self.storage.batch([request.observation.territory for request in requests]) as batch:
             answers = [self._immediate_reply(batch, request) for request in requests]
             new = [index for index, answer in enumerate(answers) if answer is None]
-            decided = self._decide(batch, [requests[index] for index in new], skip_network, made) if new else []
+            decided = self._decide(batch, [requests[index] for index in new], skip_network, made, mark) if new else []
             for index, answer in zip(new, decided, strict=True):
                 answers[index] = answer
         for event, decision in made:
@@ -140,7 +143,7 @@ class Service:
 
     def _decide(
         self, batch: Batch, requests: Sequence[Request], skip_network: bool,
-        made: list[tuple[events.DecisionMade, Decision]],
+        made: list[tuple[events.DecisionMade, Decision]], mark: Mark,
     ) -> list[Answer]:  # fmt: skip
         """Decide for new observations, and store the decisions, which are appended to `made`."""
         observations = [
@@ -149,6 +152,7 @@ class Service:
         ]
         version = None if skip_network or self.versions.gate_only else self.versions.serving
         decisions = self._decider.decide(observations, self.settings.gate, version)
+        mark("decide")
         with batch.commit():
             if self.domain.reward_from_next:
                 self._join_next(batch, observations, self.domain.reward_from_next)
@@ -191,13 +195,16 @@ class Service:
         made.append((event, decision))
         return Answer(reply, record)
 
-    def report(self, message: Mapping[str, Any], client: str = "") -> Answer:
+    def report(self, message: Mapping[str, Any], client: str = "", mark: Mark = no_mark) -> Answer:
         """Handle a report about a decision; a repeated report counts once."""
-        return self.report_all([message], [client])[0]
+        return self.report_all([message], [client], mark)[0]
 
-    def report_all(self, messages: Sequence[Mapping[str, Any]], clients: Sequence[str]) -> list[Answer]:
+    def report_all(
+        self, messages: Sequence[Mapping[str, Any]], clients: Sequence[str], mark: Mark = no_mark
+    ) -> list[Answer]:
         """Handle a batch of reports, in their order. `clients` are the owner ids of their senders."""
         parsed = [self._parse_report(message) for message in messages]
+        mark("parse")
         pairs = zip(parsed, clients, strict=True)
         handled = [(report, client) for report, client in pairs if isinstance(report, OutcomeReport)]
         targets = [ReportTarget(report.id, report.by_territory) for report, _ in handled]

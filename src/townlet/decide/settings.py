@@ -8,7 +8,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, TypeVar
 
-from pydantic import Field, create_model
+from pydantic import ConfigDict, Field, create_model
 
 from townlet.config.merge import apply_overrides
 from townlet.config.models import StrictModel
@@ -40,6 +40,12 @@ class RewardSettings(StrictModel):
 class LearningSettings(StrictModel):
     """Settings of the trainer."""
 
+    model_config = ConfigDict(serialize_by_alias=True)  # `validate` is a method of every model
+
+    enabled: bool = Field(True, description="Learn while serving; off: the version that serves stays.")
+    validate_: bool = Field(
+        True, alias="validate", description="Rate decisions with the current gate; off: keep its ratings of that time."
+    )
     interval: float = Field(1.0, ge=0, le=3600, description="Seconds between rounds; 0: as fast as possible.")
     batch_size: int = Field(32, ge=1, le=4096, description="Batch size. Higher: steadier gradients and slower steps.")
     min_batch_size: int = Field(8, ge=1, le=4096, description="Smallest batch. Higher: learning starts later.")

@@ -1,4 +1,4 @@
-"""Statistics for the dashboard and Prometheus: lifetime counts, recent decisions, and curves of ten minutes."""
+"""Statistics for the dashboard and for metrics: lifetime counts, recent decisions, and curves of ten minutes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from townlet.decide.events import DecisionMade, Event, OutcomeRecorded
 from townlet.decide.service import Service
 from townlet.decide.state import FIRST_OUTCOMES, Experience, ServiceState
 from townlet.decide.storage.serving_log import ServingChange
-from townlet.decide.training_thread import Learning, TrainingProgress, TrainingThread
+from townlet.decide.training_progress import TrainingProgress
+from townlet.decide.training_thread import Learning, TrainingThread
 from townlet.decide.websocket import ConnectionLimits
 
 POINT_INTERVAL: Final = 2.0  # seconds between two points of a curve
@@ -36,12 +37,7 @@ WINDOW: Final = 1000  # recent decisions for means and histograms
 REPLAYED_RECORDS: Final = 5000  # log records from which recent decisions are read at startup
 BINS: Final = 10  # bins of the histogram of confidences
 PAIRS: Final = 200  # recent pairs of expected and actual rewards; also the decisions averaged in a point of a curve
-COUNTERS: Final = (  # values that only grow
-    "step", "steps", "failed", "restarts", "decisions", "joined", "expired", "not_executed", "waited", "duplicates",
-    "late", "unknown", "contradicting", "completed", "overloaded", "outcomes",
-)  # fmt: skip
-OWN_SECTIONS: Final = ("alarms", "service", "versions", "processes")  # of a process that does not learn
-EXPORTED: Final = ("service", "training", "buffer", "gate", "decisions")  # sections for Prometheus
+OWN_SECTIONS: Final = ("alarms", "service", "process", "versions", "processes")  # of a process that does not learn
 
 
 def rate_per_second(samples: Sequence[tuple[float, int]]) -> float:
@@ -208,6 +204,7 @@ class ServiceStats:
             own = {
                 "alarms": [alarm._asdict() for alarm in self._alarms.active(self._overloaded)],
                 "service": self._service(),
+                "process": self.process_report(),
                 "training": self._training(),
                 "buffer": self._buffer(),
                 "gate": self._gate(),
@@ -225,14 +222,18 @@ class ServiceStats:
 
     def process_report(self) -> dict[str, Any]:
         """What this process reports about itself to the others."""
-        serving, (p50, p99) = self.service.versions.serving, self._latency()
+        serving, batcher, (p50, p99) = self.service.versions.serving, self.batcher, self._latency()
         return {
             "version": serving.version if serving else 0,
             "learns": self._learning.training is not None,
             "games": len(self._limits.games),
+            "decisions": self._own_decisions,
             "per_second": rate_per_second(self._own_counts),
+            "answered": batcher.answered if batcher is not None else 0,
+            "latency_sum_seconds": batcher.latency_sum if batcher is not None else 0.0,
             "p50_ms": p50,
             "p99_ms": p99,
+            "waiting": len(batcher) if batcher is not None else 0,
             "overloaded": self._overloaded,
             "uptime_seconds": time.monotonic() - self._started,
         }
@@ -264,18 +265,25 @@ class ServiceStats:
 
     def _training(self) -> dict[str, Any]:
         training, progress = self._learning.training, self._progress
-        last = progress.last
+        last, learning = progress.last, self.service.settings.learning
         shown = ("loss", "batch", "reward", "entropy", "agreement", "grad_norm")
         return {
+            "enabled": learning.enabled,
+            "validate": learning.validate_,
             "running": training is not None and training.running,
-            "interval": self.service.settings.learning.interval,
+            "interval": learning.interval,
             "steps": progress.steps,
             "steps_per_second": rate_per_second(self._step_counts),
-            "step_seconds": progress.seconds,
+            "step_seconds": last.seconds if last else 0.0,
             "failed": progress.failed,
             "restarts": max(progress.restarts, 0),
             "problem": progress.problem,
-            "agreement_lifetime": progress.agreed / progress.steps if progress.steps else None,
+            "slow": progress.slow,
+            "samples": progress.samples,
+            "validated": progress.validated,
+            "agreed": progress.agreed,
+            "means": progress.means(),
+            "agreement_lifetime": progress.agreement,
             "verdicts": dict(progress.verdicts),
             "step": training.storage.trainer.step if training is not None else 0,
             **{name: getattr(last, name) if last else None for name in shown},
@@ -346,16 +354,3 @@ class ServiceStats:
 
 def _mean(values: Sequence[float]) -> float | None:
     return float(np.mean(values)) if values else None
-
-
-def as_prometheus(stats: dict[str, Any]) -> str:
-    """All numbers that are known, in the Prometheus text format."""
-    lines = []
-    for section in EXPORTED:
-        for name, value in stats[section].items():
-            if isinstance(value, bool | int | float):
-                metric, kind = f"townlet_decide_{section}_{name}", "counter" if name in COUNTERS else "gauge"
-                lines += [f"# TYPE {metric} {kind}", f"{metric} {value + 0!r}"]  # adding 0 turns a bool into an int
-    lines.append("# TYPE townlet_decide_alarm gauge")
-    lines += [f'townlet_decide_alarm{{name="{alarm["name"]}"}} 1' for alarm in stats["alarms"]]
-    return "\n".join(lines) + "\n"

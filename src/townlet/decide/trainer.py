@@ -38,7 +38,7 @@ class TrainingReward(NamedTuple):
 
     reward: NDArray[np.float64]  # [B]
     used: NDArray[np.bool_]  # [B]: whether the decision contributes to the loss
-    agrees: NDArray[np.bool_]  # [B]: whether the current gate decides as the gate did then
+    agrees: NDArray[np.bool_] | None  # [B]: whether the current gate decides as the gate did then; None: not asked
 
 
 @dataclass(frozen=True)
@@ -50,12 +50,25 @@ class StepMetrics:
     batch: int  # number of experiences
     reward: float  # mean training reward
     entropy: float  # mean, normalized
-    agreement: float  # share of decisions on which the current gate agrees
+    agreed: int | None  # number of decisions on which the current gate agrees; None: it was not asked
     grad_norm: float
+    seconds: float = 0.0  # duration
+
+    @property
+    def agreement(self) -> float | None:
+        """Share of decisions on which the current gate agrees."""
+        return None if self.agreed is None else self.agreed / self.batch
 
 
-def training_rewards(batch: ExperienceBatch, gate_now: GateResult, settings: RewardSettings) -> TrainingReward:
-    """Training rewards; `gate_now` [B] evaluates the same actions at the same times with the current gate."""
+def training_rewards(batch: ExperienceBatch, gate_now: GateResult | None, settings: RewardSettings) -> TrainingReward:
+    """Training rewards; `gate_now` [B] evaluates the same actions at the same times with the current gate.
+
+    Without it, every decision counts as the gate rated it when the decision was made.
+    """
+    if gate_now is None:
+        sent = settings.actual * batch.outcome + settings.gate * batch.expected
+        reward = np.where(batch.send, sent, settings.wait * batch.expected)
+        return TrainingReward(reward, np.ones(len(reward), bool), None)
     agrees = gate_now.send == batch.send
     estimate = np.where(gate_now.rated, gate_now.expected, 0.0)
     sent = np.where(
@@ -90,9 +103,10 @@ class Trainer:
 
     @property
     def allowed(self) -> bool:
-        """Whether `samples_per_insert` allows another step."""
+        """Whether learning is on, and `samples_per_insert` allows another step."""
         learning = self._learning
-        return self.sampled + learning.batch_size <= learning.samples_per_insert * self.service_state.inserted
+        limit = learning.samples_per_insert * self.service_state.inserted
+        return learning.enabled and self.sampled + learning.batch_size <= limit
 
     def sample(self) -> ExperienceBatch | None:
         """Start the next step and sample its batch, under the service's lock; None without enough experience."""
@@ -123,7 +137,8 @@ class Trainer:
         self._before = self.copy()
         self.optimizer.lr = self._learning.lr
         gate_result = self.domain.gate(batch.rows, batch.time, self.service_state.settings.gate)
-        rewards = training_rewards(batch, gate_result.select(batch.action), self._learning.reward)
+        gate_now = gate_result.select(batch.action) if self._learning.validate_ else None
+        rewards = training_rewards(batch, gate_now, self._learning.reward)
         inputs = self._policy.inputs(batch.rows, batch.time, gate_result)
         yield_cpu()
         sample = LossBatch(
@@ -145,12 +160,11 @@ class Trainer:
         metrics = [float(x) for x in (loss.detach(), entropy.detach(), norm, self.optimizer.vector.sum())]
         if not np.isfinite(metrics).all():  # the sum is not finite if a weight is not
             raise TownletError(f"training step {self.step} gave NaN or infinity", "lower learning.lr")
-        reward = float(rewards.reward.mean())
+        reward, agrees = float(rewards.reward.mean()), rewards.agrees
+        agreed = None if agrees is None else int(agrees.sum())
         self._errors = {"slots": batch.slots, "number": batch.number, "error": rewards.reward - self.mean_reward}
         self.mean_reward += BASELINE_RATE * (reward - self.mean_reward)
-        return StepMetrics(
-            self.step, metrics[0], len(batch), reward, metrics[1], float(rewards.agrees.mean()), metrics[2]
-        )
+        return StepMetrics(self.step, metrics[0], len(batch), reward, metrics[1], agreed, metrics[2])
 
     def warm_up(self, observation: Observation) -> None:
         """Compute the loss and its gradient for one observation with a network that is then discarded."""

@@ -7,22 +7,23 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import replace
 from errno import EMFILE, ENFILE
 from typing import Any, Final, Protocol
 
 import numpy as np
 
 from townlet.decide.decider import sample_observation
-from townlet.decide.estimate import Estimate
 from townlet.decide.events import StepUndone, TrainerRewound, TrainingStep, VersionPublished
+from townlet.decide.logs import log_event
 from townlet.decide.offline_eval import OfflineEvaluator, Verdict, judge_candidate, judge_serving
 from townlet.decide.storage import snapshots
 from townlet.decide.storage.log import LogStopped
 from townlet.decide.storage.protocol import LearnerStorage
 from townlet.decide.storage.retention import is_due
 from townlet.decide.storage.versions import NetworkVersion
-from townlet.decide.trainer import StepMetrics
+from townlet.decide.tracing import span
+from townlet.decide.training_progress import TrainingProgress
 from townlet.errors import TownletError
 from townlet.web.limits import DESCRIPTOR_REMEDY
 
@@ -34,23 +35,6 @@ YIELD_SECONDS: Final = 0.005  # pause between two pieces of work of about one mi
 FAILURES: Final = (TownletError, ArithmeticError, ValueError, RuntimeError, OSError, MemoryError)
 REPLACED: Final = "another version started serving during the evaluation"
 logger = logging.getLogger(__name__)
-
-
-@dataclass
-class TrainingProgress:
-    """Progress since the start of the service."""
-
-    steps: int = 0
-    failed: int = 0
-    restarts: int = -1  # the first start does not count
-    seconds: float = 0.0  # duration of the last step
-    agreed: float = 0.0  # sum of `StepMetrics.agreement` over all steps
-    last: StepMetrics | None = None
-    problem: str = ""  # the last error
-    held: int = 0  # number of versions held in a row
-    gain: Estimate | None = None  # mean reward of recent decisions minus that of the domain's reference policy
-    parts: dict[str, float] = field(default_factory=dict)  # how much parts of observations matter to it
-    verdicts: dict[str, int] = field(default_factory=dict)  # number of versions by verdict
 
 
 class Learning(Protocol):
@@ -91,8 +75,9 @@ class NoLearning:
 class TrainingThread:
     """Trains beside a service, in a separate thread."""
 
-    def __init__(self, storage: LearnerStorage) -> None:
+    def __init__(self, storage: LearnerStorage, log_every: int = 0) -> None:
         self.storage, self.progress = storage, TrainingProgress()
+        self._log_every = log_every  # training steps between two lines of the log; 0: none
         self.on_change: Callable[[TrainingThread | None], object] = lambda training: None
         self._evaluator = OfflineEvaluator(storage, self._yield_cpu)
         self._last_snapshot = storage.record, storage.clock()  # record and time of the last snapshot, or of the start
@@ -194,17 +179,23 @@ class TrainingThread:
             except LogStopped:
                 trainer.cancel(batch)  # a step that is not logged must not be made
                 raise
-        started = time.perf_counter()
+        progress, started = self.progress, time.perf_counter()
+        progress.began = time.monotonic()
         try:
-            metrics = trainer.learn(batch, self._yield_cpu)
+            with span("training_step", step=trainer.step, batch=len(batch)) as describe:
+                metrics = trainer.learn(batch, self._yield_cpu)
+                describe({"loss": metrics.loss, "agreement": metrics.agreement})
         except Exception as error:  # any error: the step must be undone, and a replay must undo it too
             trainer.undo()
             self.storage.write(StepUndone(trainer.step, str(error)[:300]))
             self._note_failure(error)
             return False
-        progress = self.progress
-        progress.steps, progress.last, progress.seconds = progress.steps + 1, metrics, time.perf_counter() - started
-        progress.agreed += metrics.agreement
+        finally:
+            progress.began = None
+        progress.add(replace(metrics, seconds=time.perf_counter() - started), storage.settings.learning.interval)
+        if self._log_every and progress.steps % self._log_every == 0:
+            fields: dict[str, Any] = {"step": metrics.step, **progress.means()}
+            log_event(logger, "training", progress.summary(), **fields)
         return True
 
     def publish(self) -> NetworkVersion:
@@ -224,6 +215,12 @@ class TrainingThread:
 
     def review_candidate(self, candidate: NetworkVersion) -> Verdict:
         """Evaluate a version offline, and promote it if it may serve."""
+        with span("promotion", version=candidate.version, step=candidate.step) as describe:
+            verdict = self._review_candidate(candidate)
+            describe({"verdict": verdict.action, "reason": verdict.reason})
+        return verdict
+
+    def _review_candidate(self, candidate: NetworkVersion) -> Verdict:
         storage, progress = self.storage, self.progress
         serving, estimate = storage.versions.serving, None
         if serving is None and candidate.finite:

@@ -6,16 +6,17 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from fastapi import WebSocket, WebSocketDisconnect
 from fastapi.responses import PlainTextResponse
 from pydantic_core import from_json, to_json
 
-from townlet.decide import MAX_GAMES
+from townlet.decide import MAX_GAMES, envelope
 from townlet.decide.batcher import Batcher, FutureReply
 from townlet.decide.service import error_message
 from townlet.decide.territories import CLIENT_KEY
+from townlet.decide.tracing import Mark, MessageTrace, no_mark, trace_message
 from townlet.web.limits import DescriptorBudget, SingleFlightCache, TokenBucket, WebSocketLimit
 from townlet.web.mailbox import DISCONNECTED, Mailbox, run_until_first
 
@@ -25,8 +26,20 @@ SOCKETS_PER_DASHBOARD: Final = 16  # at most one in 16 WebSockets may be a dashb
 # Messages of one game that may await their reply; further ones are not read. `territories.MAX_ANSWERS` is larger by 2.
 MAX_IN_FLIGHT: Final = 64
 RATE_LIMITED: Final = error_message("RATE_LIMITED", "limits.messages_per_second is exceeded; send fewer messages")
+
 BROADCAST_BATCH: Final = 16  # dashboards per batch, about 1 ms of work
 BROADCAST_PAUSE: Final = 0.005  # seconds between two batches, so that replies to games are not delayed
+
+
+class QueuedReply(NamedTuple):
+    """A reply that may not be known yet."""
+
+    future: FutureReply
+    enveloped: bool  # whether it is sent in an envelope
+    trace: MessageTrace | None = None
+
+
+Replies = asyncio.Queue[QueuedReply]
 
 
 class ConnectionLimits:
@@ -50,55 +63,79 @@ async def serve_game(socket: WebSocket, batcher: Batcher, token_name: str) -> No
         await socket.send_denial_response(PlainTextResponse(what, 400))
         return
     await socket.accept()
-    replies: asyncio.Queue[FutureReply] = asyncio.Queue(MAX_IN_FLIGHT)
+    replies: Replies = asyncio.Queue(MAX_IN_FLIGHT)
     with batcher.service.clients.connect(token_name, client_key) as (owner, rate_limit):
         await run_until_first(_receive(socket, replies, batcher, owner, rate_limit), _send(socket, replies))
 
 
-async def _receive(
-    socket: WebSocket, replies: asyncio.Queue[FutureReply], batcher: Batcher, owner: str, rate_limit: TokenBucket
-) -> None:
+async def _receive(socket: WebSocket, replies: Replies, batcher: Batcher, owner: str, rate_limit: TokenBucket) -> None:
+    enveloped = False  # as the last message that could be read: the form of errors about one that could not
     while True:
         frame = await socket.receive()
         if frame["type"] == "websocket.disconnect":
             raise WebSocketDisconnect(frame.get("code", 1005))
         text = frame.get("text")
         if text is None:
-            reply = _completed(error_message("INVALID_MESSAGE", "messages must be text frames, this one is binary"))
+            reply = error_message("INVALID_MESSAGE", "messages must be text frames, this one is binary")
+            queued = QueuedReply(_completed(reply), enveloped)
+        elif not rate_limit.take():
+            queued = QueuedReply(_completed(RATE_LIMITED), enveloped)
         else:
-            reply = _dispatch(text, batcher, owner, rate_limit)
-        await replies.put(reply)
+            queued = _dispatch(text, batcher, owner, enveloped)
+        enveloped = queued.enveloped
+        await replies.put(queued)
 
 
-async def _send(socket: WebSocket, replies: asyncio.Queue[FutureReply]) -> None:
+async def _send(socket: WebSocket, replies: Replies) -> None:
     while True:
-        future_reply = await replies.get()  # replies are sent in the order of the messages
-        reply = await future_reply
-        await socket.send_text(to_json(reply).decode())  # `LimitedWebSocket` aborts if the client does not read
+        future, enveloped, trace = await replies.get()  # replies are sent in the order of the messages
+        reply = await future
+        sent = envelope.wrap(reply) if enveloped else reply
+        await socket.send_text(to_json(sent).decode())  # `LimitedWebSocket` aborts if the client does not read
+        if trace is not None:
+            trace.end(reply)
 
 
-def _dispatch(text: str, batcher: Batcher, owner: str, rate_limit: TokenBucket) -> FutureReply:
-    if not rate_limit.take():
-        return _completed(RATE_LIMITED)
+def _dispatch(text: str, batcher: Batcher, owner: str, enveloped: bool) -> QueuedReply:
+    """The future reply to a message; it is in an envelope if the message is, else as the one before."""
     try:
         message = from_json(text, allow_inf_nan=False)
     except ValueError as error:
-        return _completed(error_message("INVALID_JSON", f"this is not JSON: {error}"[:200]))
+        reply = error_message("INVALID_JSON", f"this is not JSON: {error}"[:200])
+        return QueuedReply(_completed(reply), enveloped)
     if not isinstance(message, dict):
-        return _completed(error_message("INVALID_MESSAGE", "a message must be a JSON object with a `type`"))
-    return _answer(message, len(text), batcher, owner)
+        what = "a message must be a JSON object with a `type`"
+        return QueuedReply(_completed(error_message("INVALID_MESSAGE", what)), enveloped)
+    if enveloped := envelope.is_enveloped(message):
+        try:
+            message = envelope.unwrap(message)
+        except ValueError as error:
+            return QueuedReply(_completed(error_message("INVALID_MESSAGE", str(error))), True)
+    future, trace = _answer(message, len(text), batcher, owner)
+    return QueuedReply(future, enveloped, trace)
 
 
-def _answer(message: Mapping[str, Any], size: int, batcher: Batcher, owner: str) -> FutureReply:
-    """The future reply to a message, of this size as JSON."""
+def _answer(
+    message: Mapping[str, Any], size: int, batcher: Batcher, owner: str
+) -> tuple[FutureReply, MessageTrace | None]:
+    """The future reply to a message, of this size as JSON, and its trace, if traces are on."""
+    trace = trace_message(str(message.get("type"))[:40], size)
+    if trace is None:
+        return _submit(message, size, batcher, owner, no_mark), None
+    future = _submit(message, size, batcher, owner, trace.mark)
+    future.add_done_callback(lambda _: trace.mark("commit"))  # called before the waiting task continues
+    return future, trace
+
+
+def _submit(message: Mapping[str, Any], size: int, batcher: Batcher, owner: str, mark: Mark) -> FutureReply:
     message_type = message.get("type")
     if message_type == "ping":
         return _completed({"type": "pong"})
     domain = batcher.service.domain
     if message_type == domain.observation_type:
-        return batcher.submit(message, size, owner)
+        return batcher.submit(message, size, owner, mark)
     if message_type in domain.report_types:
-        return batcher.report(message, size, owner)
+        return batcher.report(message, size, owner, mark)
     known = ", ".join((domain.observation_type, *domain.report_types, "ping"))
     return _completed(error_message("UNKNOWN_TYPE", f"unknown message type {str(message_type)[:40]!r}; known: {known}"))
 
@@ -115,7 +152,11 @@ class GamePort:
         with batcher.service.clients.connect(token_name, key) as (owner, rate_limit):
             if not rate_limit.take():
                 return RATE_LIMITED
-            return await _answer(message, size, batcher, owner)
+            future, trace = _answer(message, size, batcher, owner)
+            reply = await future
+            if trace is not None:
+                trace.end(reply)
+            return reply
 
 
 def _completed(reply: dict[str, Any]) -> FutureReply:

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import uvicorn
 from starlette.types import ASGIApp
+from uvicorn.config import LOGGING_CONFIG
 
 from townlet.errors import TownletError
 from townlet.web.guard import (
@@ -40,7 +41,7 @@ class Server:
     def __init__(
         self, host: str, port: int, tokens: Tokens | None, names: Iterable[str] = (), origins: Iterable[str] = (),
         allow_no_origin: bool = False, access: Access = default_access, token_headers: Sequence[str] = (),
-        refusal_body: RefusalBody = no_body,
+        refusal_body: RefusalBody = no_body, log_config: dict[str, Any] | None = LOGGING_CONFIG,
     ) -> None:  # fmt: skip
         if tokens is None and not is_loopback(host):
             what = f"without a token, anyone who can reach {host} could operate this server"
@@ -54,6 +55,7 @@ class Server:
             cookie=f"{COOKIE}_{self.port}", codes=self._codes, origins=origins, allow_no_origin=allow_no_origin,
             token_headers=token_headers, refusal_body=refusal_body,
         )  # fmt: skip
+        self._log_config = log_config  # None: the program has configured its logs
         self._server: uvicorn.Server | None = None
 
     @property
@@ -78,8 +80,8 @@ class Server:
         websocket: Any = partial(LimitedWebSocket, limiter=limiter)
         config = uvicorn.Config(
             self._guard(app), http=http, ws=websocket, backlog=self.descriptors.backlog, log_level="warning",
-            access_log=False, server_header=False, ws_max_size=MAX_MESSAGE_BYTES, ws_per_message_deflate=False,
-            timeout_graceful_shutdown=2,
+            log_config=self._log_config, access_log=False, server_header=False, ws_max_size=MAX_MESSAGE_BYTES,
+            ws_per_message_deflate=False, timeout_graceful_shutdown=2,
         )  # fmt: skip
         self._server = uvicorn.Server(config)
         watch = asyncio.create_task(self._watch(should_stop))

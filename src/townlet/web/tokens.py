@@ -72,6 +72,10 @@ class Tokens:
                 found = identity
         return found
 
+    def values(self) -> list[str]:
+        """All tokens, to keep them out of messages."""
+        return list(self._tokens.values())
+
     def first(self, role: str) -> str | None:
         """The first token of a role, if it has one."""
         return next((token for identity, token in self._tokens.items() if identity.role == role), None)

@@ -8,10 +8,10 @@ import pytest
 
 from cli.program import program
 from decide.ads_service import start_service
+from decide.both_storages import replay_folder
 from decide.custom.conftest import Write
 from decide.custom.test_serving import play
 from townlet.decide.domains import DOMAINS, bandit_ads
-from townlet.decide.storage.stored_service import replay_folder
 from townlet.errors import TownletError
 
 TARGETS = {

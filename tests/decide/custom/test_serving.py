@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from decide.ads_service import FileService, ask, start_service
+from decide.both_storages import replay_folder
 from decide.custom.conftest import Write
 from townlet.decide.domain import InvalidMessage
 from townlet.decide.domains import DOMAINS
-from townlet.decide.storage.stored_service import replay_folder
 from townlet.decide.storage.verify import verify
 from townlet.decide.training_thread import TrainingThread
 from townlet.errors import TownletError

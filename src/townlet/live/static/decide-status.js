@@ -47,6 +47,7 @@ export class ServiceStatus {
     setText(byId('uptime'), `up for ${formatDuration(uptime)}`);
     this.label = version ? `version ${version} serving` : 'no version yet';
     if (gateOnly) this.label = 'gate only';
+    if (!stats.training.enabled) this.label += ', learning is off';
     this.draw();
     showAlarms(stats);
     this.showInvitation(stats);

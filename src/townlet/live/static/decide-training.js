@@ -22,7 +22,7 @@ function promotionRate({ promote = 0, hold = 0, refuse = 0 }) {
 export class TrainingPanel {
   constructor() {
     this.tiles = new Tiles({
-      step: 'total steps', pace: 'steps/s', seconds: 'time per step', batch: 'batch size', learned: 'batch reward', failed: 'failed rounds',
+      step: 'total steps', pace: 'steps/s', seconds: 'mean time per step', batch: 'batch size', learned: 'batch reward', failed: 'failed rounds',
       newest: 'newest version', held_out: 'held-out decisions', passed: 'promotion rate',
     });
     this.loss = new RecentChart('Loss', [{ name: 'loss', label: 'loss', color: '--third', fill: true }], 184, false);
@@ -35,13 +35,15 @@ export class TrainingPanel {
   show({ training, service, curves, versions, buffer }) {
     const state = byId('training-state');
     let label = 'running', style = 'running';
-    if (!training.running) [label, style] = ['stopped', 'damaged'];
+    if (!training.enabled) [label, style] = ['learning is off', 'none'];
+    else if (!training.running) [label, style] = ['stopped', 'damaged'];
     else if (training.steps_per_second === 0) [label, style] = ['waiting for experience', 'none'];
+    if (training.enabled && !training.validate) label += ', without validation';
     setText(state, label);
     state.dataset.state = style;
     this.tiles.show({
       step: formatCount(training.step ?? 0), pace: formatNumber(training.steps_per_second, 2), batch: formatOptional(training.batch),
-      seconds: training.steps ? `${formatNumber(1000 * training.step_seconds, 2)} ms` : '–',
+      seconds: training.means.step_seconds === null ? '–' : `${formatNumber(1000 * training.means.step_seconds, 2)} ms`,
       learned: training.reward === null ? '–' : formatSigned(training.reward), newest: formatCount(versions.versions.at(-1)?.version ?? 0),
       held_out: formatCount(buffer.held_out), passed: promotionRate(training.verdicts),
       failed: training.restarts ? `${formatCount(training.failed)}, ${formatCount(training.restarts)} restarts` : formatCount(training.failed),
@@ -64,7 +66,7 @@ export class TrainingPanel {
 
 export class GatePanel {
   constructor() {
-    this.tiles = new Tiles({ passes: 'recent pass rate', ever: 'overall pass rate', agrees: 'agreement, last training step', agreed: 'overall agreement' });
+    this.tiles = new Tiles({ passes: 'recent pass rate', ever: 'overall pass rate', agrees: 'agreement, last 100 training steps', agreed: 'overall agreement' });
     this.curve = new RecentChart('Pass rate', [{ name: 'pass_rate', label: 'pass rate', color: '--well', fill: true }], 104);
     this.reasons = new Bars('Reasons (total)');
     this.components = new Bars('Components of the estimate (mean of the last 1,000)', true);
@@ -74,9 +76,9 @@ export class GatePanel {
   /** @param {Stats} stats */
   show({ gate, training, curves, service }) {
     byId('gate').hidden = !Object.keys(gate.components).length; // this gate has nothing to estimate
-    setText(byId('gate-note'), `settings hash ${gate.hash}`);
+    setText(byId('gate-note'), `settings hash ${gate.hash}${training.validate ? '' : ', not used in training'}`);
     this.tiles.show({
-      passes: formatOptionalPercent(gate.pass_rate), ever: formatOptionalPercent(gate.pass_rate_lifetime), agrees: formatOptionalPercent(training.agreement), agreed: formatOptionalPercent(training.agreement_lifetime),
+      passes: formatOptionalPercent(gate.pass_rate), ever: formatOptionalPercent(gate.pass_rate_lifetime), agrees: formatOptionalPercent(training.means.agreement), agreed: formatOptionalPercent(training.agreement_lifetime),
     });
     this.curve.show(curves, service.now);
     const reasons = Object.entries(gate.reasons).sort((a, b) => b[1] - a[1]);

@@ -5,7 +5,9 @@
  * @typedef {{name: string, critical: boolean, what: string, fix: string, since: number}} Alarm
  * @typedef {{domain: string, argument: string, policy: string, now: number, uptime_seconds: number, version: number, gate_only: boolean,
  *   games: number, problem: string}} Service `now` and all `at`, `since`, `time`: seconds since 1970
- * @typedef {{running: boolean, interval: number, steps: number, steps_per_second: number, step_seconds: number,
+ * @typedef {{enabled: boolean, validate: boolean, running: boolean, interval: number, samples: number, validated: number,
+ *   agreed: number, slow: number, means: Record<'loss' | 'batch' | 'step_seconds' | 'agreement', number | null>,
+ *   steps: number, steps_per_second: number, step_seconds: number,
  *   failed: number, restarts: number, problem: string, agreement_lifetime: number | null,
  *   verdicts: Record<string, number>, step: number | null, loss: number | null, batch: number | null,
  *   reward: number | null, entropy: number | null, agreement: number | null, grad_norm: number | null}} Training
@@ -37,7 +39,10 @@
  *   damaged: Record<string, string>, history: HistoryEntry[]}} Versions oldest first
  * @typedef {{names: string[], rows: (number | null)[][]}} Curves the last ten minutes; the first column is `at`
  *
- * @typedef {{type: 'stats', alarms: Alarm[], service: Service, training: Training, buffer: Experience, gate: Gate,
+ * @typedef {{id: string, role: string, host: string, seen_seconds_ago: number, version: number, learns: boolean,
+ *   per_second: number, lag_ms: number | null, lag_events: number | null}} Process of a service in a database
+ *
+ * @typedef {{type: 'stats', alarms: Alarm[], processes: Process[], service: Service, training: Training, buffer: Experience, gate: Gate,
  *   evidence: Evidence, decisions: Decisions, versions: Versions, curves: Curves}} Stats
  * @typedef {{show: (stats: Stats) => void, redraw?: () => void}} Panel
  */

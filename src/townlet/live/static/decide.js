@@ -4,6 +4,7 @@ import { Connection, request } from './api.js';
 import { ActionsPanel } from './decide-actions.js';
 import { ControlPanel } from './decide-control.js';
 import { EvidencePanel } from './decide-evidence.js';
+import { ProcessesPanel } from './decide-processes.js';
 import { BufferPanel, GatePanel, TrainingPanel } from './decide-training.js';
 import { ServiceStatus } from './decide-status.js';
 import { RecentPanel, VersionsPanel } from './decide-history.js';
@@ -26,12 +27,13 @@ const TEXTS = {
   gate: ['Gate', 'A fixed heuristic that is not trained. It estimates the reward of each decision from the components below and sends or withholds the action, however confident the network is. Agreement compares past decisions with the gate as configured now: with unchanged settings it is 100%.'],
   buffer: ['Experience', 'Every decision has one of four states: joined with its outcome, pending, expired without an outcome, or not executed. By default, the policy learns from joined decisions and from those that the game reported as failed. About a tenth of all decisions are held out and never trained on; the newest of these are used to evaluate new versions.'],
   versions: ['Versions', 'Before a version serves, it is compared with the serving one on held-out decisions. The dot is the estimated gain in reward per decision, the line is its confidence interval, and the tick in the middle marks zero. A version is promoted, held until more data is available, or refused, with the reason given.'],
+  processes: ['Processes', 'All processes that share the database. One learner leads: it trains and promotes versions; the others are standbys. The lag of the leader is how many stored events it has not applied yet, and the age of the oldest; the lag of any other process is the time from the last change of the serving version until it served that version. A process that has not reported for a minute is no longer listed.'],
   recent: ['Recent decisions', 'Expected is the estimate of the gate. Actual is the measured outcome, shown as “…” while it is pending. A territory is one stream of observations, such as a game session; the game chooses its name.'],
 };
 
 const serviceStatus = new ServiceStatus(() => connection.reconnectNow());
 /** @type {Panel[]} */
-const panels = [new ControlPanel(), new ActionsPanel(), new RewardPanel(), new TrainingPanel(), new EvidencePanel(), new GatePanel(), new BufferPanel(), new VersionsPanel(), new RecentPanel()];
+const panels = [new ControlPanel(), new ActionsPanel(), new RewardPanel(), new TrainingPanel(), new EvidencePanel(), new GatePanel(), new BufferPanel(), new VersionsPanel(), new RecentPanel(), new ProcessesPanel()];
 /** @type {Stats | null} */
 let latest = null;
 

@@ -8,7 +8,9 @@ from collections.abc import Callable
 from functools import partial
 
 from townlet.decide.domain import Domain
+from townlet.decide.logs import log_event
 from townlet.decide.settings import DecideSettings
+from townlet.decide.storage.postgres.event_table import Position
 from townlet.decide.storage.postgres.leadership import RENEW_SECONDS, Election
 from townlet.decide.storage.postgres.learner import PostgresLearner
 from townlet.decide.training_thread import TrainingThread
@@ -21,15 +23,21 @@ class ElectedLearner:
     """Stands for election, and trains for as long as this process leads."""
 
     def __init__(
-        self, url: str, domain: Domain, settings: DecideSettings, clock: Callable[[], float], process: str
-    ) -> None:
+        self, url: str, domain: Domain, settings: DecideSettings, clock: Callable[[], float], process: str,
+        log_every: int = 0,
+    ) -> None:  # fmt: skip
         self._open = partial(PostgresLearner, url, domain, settings, clock)
-        self._election = Election(url, process)
+        self._election, self._log_every = Election(url, process), log_every
         self.training: TrainingThread | None = None  # while this process leads
         self.on_change: Callable[[TrainingThread | None], object] = lambda training: None
         self._learner: PostgresLearner | None = None
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="election", daemon=True)
+
+    @property
+    def position(self) -> Position | None:
+        """The place of the last event that was applied, while this process leads."""
+        return self._learner.position if (self.training and self._learner) else None
 
     def start(self) -> None:
         """Stand for election, again and again."""
@@ -78,10 +86,10 @@ class ElectedLearner:
         finally:
             recovered.set()
             renewing.join()
-        self.training = TrainingThread(self._learner)
+        self.training = TrainingThread(self._learner, self._log_every)
         self.on_change(self.training)
         self.training.start()
-        logger.info("this process is the learner now (epoch %d)", epoch)
+        log_event(logger, "elected", f"This process is the learner now (epoch {epoch}).", epoch=epoch)
 
     def _renew_until(self, recovered: threading.Event) -> None:
         while not recovered.wait(RENEW_SECONDS):

@@ -16,7 +16,7 @@ from townlet.decide.settings import DecideSettings, settings_hash
 from townlet.decide.state import ServiceState
 from townlet.decide.storage import snapshots
 from townlet.decide.storage.postgres.database import Database
-from townlet.decide.storage.postgres.event_table import EventTable
+from townlet.decide.storage.postgres.event_table import EventTable, Position
 from townlet.decide.storage.postgres.reports import LOCK_TERRITORIES
 from townlet.decide.storage.postgres.retention import remove_old_rows, set_base
 from townlet.decide.storage.postgres.rows import lock_key
@@ -94,6 +94,11 @@ class PostgresLearner:
     def record(self) -> int:
         """The last event that was applied."""
         return self._table.record
+
+    @property
+    def position(self) -> Position:
+        """The place of the last event that was applied."""
+        return self._table.position
 
     def catch_up(self) -> None:
         """Apply the events that deciders have stored, expire decisions, and evict territories."""

@@ -10,7 +10,10 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from psycopg import Connection
+
 from townlet.decide.storage.postgres.database import Database
+from townlet.decide.storage.postgres.event_table import Position
 from townlet.decide.storage.versions import VersionStore
 from townlet.errors import TownletError
 
@@ -24,6 +27,10 @@ REPORT: Final = """
     INSERT INTO process (id, role, host, status) VALUES (%s, %s, %s, %s)
     ON CONFLICT (id) DO UPDATE SET role = excluded.role, host = excluded.host, status = excluded.status, seen = now()"""
 READ: Final = "SELECT id, role, host, extract(epoch FROM now() - seen)::float8, status FROM process ORDER BY started"
+# Events of deciders after a position, and the age of the oldest of them.
+LAG: Final = """
+    SELECT count(*), 1000 * coalesce(extract(epoch FROM clock_timestamp() - min(at)), 0)::float8 FROM event
+    WHERE after_id IS NULL AND (transaction, id) > (%s, %s)"""
 FORGET: Final = f"DELETE FROM process WHERE seen < now() - interval '{FORGET_SECONDS} seconds' AND id <> '{LEARNER}'"
 
 
@@ -34,6 +41,9 @@ class ProcessReports:
         self._database, self._versions, self.id, self.role = Database(url, "processes"), versions, id, role
         self.status: Callable[[], Mapping[str, Any]] = dict  # what this process reports
         self.learner_status: Callable[[], Mapping[str, Any] | None] = lambda: None  # the same as the leading learner
+        self.learner_position: Callable[[], Position | None] = lambda: None  # the last event applied, while it leads
+        self._serving: int | None = None  # the version that served at the last check
+        self._adoption_ms: float | None = None  # from the last change of the serving version until it served here
         self.processes: list[dict[str, Any]] = []  # all processes, the oldest first
         self.learner: dict[str, Any] = {}  # the last report of a leading learner
         self.learner_age: float | None = None  # seconds since that report; None: there was none
@@ -53,17 +63,33 @@ class ProcessReports:
         due = time.monotonic()
         while not self._stop.wait(POLL_SECONDS):
             try:
-                self._versions.refresh()
+                self._refresh()
                 if time.monotonic() >= due:
                     due = time.monotonic() + REPORT_SECONDS
                     self._exchange()
             except TownletError as error:  # the next poll tries again; the decision path reports its own problems
                 logger.debug("processes: %s", error)
 
+    def _refresh(self) -> None:
+        self._versions.refresh()
+        serving = self._versions.serving.version if self._versions.serving else 0
+        if self._serving not in (None, serving):
+            at = next((change.at for change in reversed(self._versions.history) if change.applied), None)
+            self._adoption_ms = None if at is None else max(0.0, 1000 * (time.time() - at))
+        self._serving = serving
+
+    def _lag(self, connection: Connection[Any]) -> dict[str, float | None]:
+        """How far this process is behind: the learner in events, the others in adopting a version."""
+        if (position := self.learner_position()) is None:
+            return {"lag_events": None, "lag_ms": self._adoption_ms}
+        events, age = connection.execute(LAG, position).fetchone() or (0, 0.0)
+        return {"lag_events": events, "lag_ms": age}
+
     def _exchange(self) -> None:
         host = f"{socket.gethostname()}"
-        own, learner = json.dumps(self.status()), self.learner_status()
+        status, learner = self.status(), self.learner_status()
         with self._database.transaction() as connection:
+            own = json.dumps({**status, **self._lag(connection)})
             connection.execute(REPORT, [self.id, self.role, host, own])
             if learner is not None:
                 connection.execute(REPORT, [LEARNER, "learn", host, json.dumps(learner)])
