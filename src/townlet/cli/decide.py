@@ -121,7 +121,7 @@ def serve(
     from townlet.decide.app import load_service_tokens, open_app, open_shared_app, service_access
     from townlet.decide.domains import DOMAINS
     from townlet.decide.settings import load_settings
-    from townlet.decide.tracing import configure_from_environment
+    from townlet.decide.tracing import configure_from_environment, turn_off
     from townlet.web.server import Server
 
     source = Path(what) if what.endswith((".yaml", ".yml")) else what
@@ -147,6 +147,7 @@ def serve(
         open_browser(server.one_time_link())
     server.run(application)
     if traces is not None:
+        turn_off()
         traces.shutdown()
     if storage is not None:
         return

@@ -85,7 +85,7 @@ def _print_addresses(server: Server, service_tokens: ServiceTokens | None, domai
     echo(f"Games connect to ws://{server.address}/ws")
     if domain.http:
         echo(f"or send HTTP requests to http://{server.address}{domain.http.prefix}")
-    link, game_token = server.link(), service_tokens.tokens.first(GAME) if service_tokens else None
+    link, for_games = server.link(), service_tokens.tokens.first(GAME) if service_tokens else None
     if service_tokens is None:
         echo_err(NO_TOKEN, style="yellow")
     elif service_tokens.new:
@@ -93,8 +93,8 @@ def _print_addresses(server: Server, service_tokens: ServiceTokens | None, domai
         echo(*(f"  {role:<8}  {service_tokens.tokens.first(role)}" for role in ROLES))
     elif not (service_tokens.stored and out().is_terminal):
         link = f"http://{server.address}/?token=… (the operator's token, from {service_tokens.source})"
-        game_token = "…"
+        for_games = "…"
     if domain.name == EXAMPLE_DOMAIN:  # the fragment of a link is not sent to the server
-        echo(f"Example game: http://{server.address}{EXAMPLES}/" + (f"#token={game_token}" if game_token else ""))
+        echo(f"Example game: http://{server.address}{EXAMPLES}/" + (f"#token={for_games}" if for_games else ""))
     echo(f"Dashboard: {link}  Press Ctrl-C to stop.")
     out().file.flush()
