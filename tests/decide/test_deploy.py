@@ -59,7 +59,7 @@ def test_the_command_of_the_units_exists(tmp_path: Path) -> None:
     for name in UNITS:
         (command,) = re.findall(r"^ExecStart=\S+ decide serve (.+)$", (DEPLOY / name).read_text(), re.MULTILINE)
         values = {
-            "${TOWNLET_SETTINGS}": "hive", "${TOWNLET_STORAGE}": "postgresql://game@127.0.0.1:1/none",
+            "${TOWNLET_SETTINGS}": "hive", "${TOWNLET_STORAGE}": "postgresql://townlet@127.0.0.1:1/none",
             "${TOWNLET_HOST}": "127.0.0.1", "%i": str(free_port()), "8790": str(free_port()),
         }  # fmt: skip
         service = Captured(tmp_path / name, "hive")

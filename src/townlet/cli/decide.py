@@ -118,17 +118,17 @@ def serve(
             fix = "write --open" if key.strip() == "open" else f"write --{key.strip()} {value}"
             raise TownletError(f"'{key.strip()}' is an option, not a setting", fix)
     _check_storage(storage, role, accept_data_loss)
+    from townlet.decide import tracing
     from townlet.decide.app import load_service_tokens, open_app, open_shared_app, service_access
     from townlet.decide.domains import DOMAINS
     from townlet.decide.settings import load_settings
-    from townlet.decide.tracing import configure_from_environment, turn_off
     from townlet.web.server import Server
 
     source = Path(what) if what.endswith((".yaml", ".yml")) else what
     settings = load_settings(source, overrides or (), DOMAINS)
     service_tokens = None if no_token else load_service_tokens(folder, token_file)
     output.hide(service_tokens)
-    traces = configure_from_environment()
+    tracing.configure_from_environment()
     tokens = service_tokens.tokens if service_tokens else None
     access = service_access(DOMAINS[settings.domain])
     server = Server(host, port, tokens, origins=origin or (), allow_no_origin=True, log_config=None, **access)
@@ -146,9 +146,7 @@ def serve(
     if show:
         open_browser(server.one_time_link())
     server.run(application)
-    if traces is not None:
-        turn_off()
-        traces.shutdown()
+    tracing.shut_down()
     if storage is not None:
         return
     service: Service = application.state.batcher.service

@@ -13,7 +13,7 @@ Sample = tuple[str, Mapping[str, Any], float]  # suffix of the name, labels, val
 
 
 class Family(NamedTuple):
-    """A family of metrics: its name without the prefix, its type, its meaning, and where its samples come from."""
+    """A family of samples: its name without the prefix, its type, its meaning, and where its samples come from."""
 
     name: str
     kind: str

@@ -23,42 +23,44 @@ logger = logging.getLogger(__name__)
 
 Mark = Callable[[str], None]  # called at the end of each part of a message, with its name
 _tracer: Any = None  # None: off
+_provider: TracerProvider | None = None
 
 
 def no_mark(part: str) -> None:
     """Used for a message without a trace."""
 
 
-def configure_from_environment() -> TracerProvider | None:
-    """Turn traces on if an endpoint is set; returns what must be shut down at the end."""
+def configure_from_environment() -> None:
+    """Turn traces on if an endpoint is set."""
     if not os.environ.get(ENDPOINT):
-        return None
+        return
     try:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
     except ImportError:
         logger.warning("%s is set, but there are no traces without: pip install 'townlet[otel]'", ENDPOINT)
-        return None
-    return configure(BatchSpanProcessor(OTLPSpanExporter()))
+        return
+    configure(BatchSpanProcessor(OTLPSpanExporter()))
 
 
-def configure(processor: SpanProcessor) -> TracerProvider:
+def configure(processor: SpanProcessor) -> None:
     """Turn traces on and send them to a processor. The standard variables OTEL_… apply, such as OTEL_TRACES_SAMPLER."""
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import TracerProvider
 
-    global _tracer
+    global _tracer, _provider
     name = os.environ.get(SERVICE_NAME, "townlet-decide")
-    provider = TracerProvider(resource=Resource.create({"service.name": name, "service.version": __version__}))
-    provider.add_span_processor(processor)
-    _tracer = provider.get_tracer("townlet.decide", __version__)
-    return provider
+    _provider = TracerProvider(resource=Resource.create({"service.name": name, "service.version": __version__}))
+    _provider.add_span_processor(processor)
+    _tracer = _provider.get_tracer("townlet.decide", __version__)
 
 
-def turn_off() -> None:
-    """Make no further spans."""
-    global _tracer
-    _tracer = None
+def shut_down() -> None:
+    """Send what is left, and turn traces off."""
+    global _tracer, _provider
+    provider, _tracer, _provider = _provider, None, None
+    if provider is not None:
+        provider.shutdown()
 
 
 class MessageTrace:
