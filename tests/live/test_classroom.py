@@ -208,7 +208,13 @@ class ServerProcess:
         raise AssertionError("the server does not answer")
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGHUP], ids=["killed", "terminal-closed"])
+@pytest.mark.parametrize(
+    "number",
+    [
+        pytest.param(signal.SIGKILL, id="killed"),
+        pytest.param(signal.SIGHUP, id="terminal-closed", marks=pytest.mark.long),
+    ],
+)
 def test_training_ends_with_its_server_and_is_saved(tmp_path: Path, number: signal.Signals) -> None:
     served = ServerProcess(tmp_path)
     served.wait()

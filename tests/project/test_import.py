@@ -6,6 +6,8 @@ import subprocess
 import sys
 from importlib.metadata import version
 
+import pytest
+
 import townlet
 
 MEASURE = """
@@ -36,6 +38,7 @@ def test_help_loads_no_engine() -> None:
     assert not set(_run("-c", script).split()) & {"torch", "numba", "pydantic"}
 
 
+@pytest.mark.long
 def test_commands_of_the_service_do_not_load_numba() -> None:
     assert "numba" not in _run("-c", "import sys, townlet.decide.app; print(*sys.modules)").split()
 

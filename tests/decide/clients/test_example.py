@@ -51,6 +51,7 @@ def wait_for_shots(view: PageView, shots: int) -> None:
     expect(view.page.locator("body")).to_have_attribute("data-shots", str(shots))
 
 
+@pytest.mark.long
 def test_the_keeper_learns_where_the_player_shoots(
     open_page: OpenPage, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
