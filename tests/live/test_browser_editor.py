@@ -114,7 +114,7 @@ def test_places_move_and_go_by_keyboard(view: PageView) -> None:
     view.page.locator(".palette-place", has_text=re.compile("^Bed$")).click()
     expect(bed).to_be_visible()
     expect(view.page.locator(".differences")).to_be_hidden()
-    assert "remove" not in yaml(view)
+    view.wait_until(lambda: "remove" not in yaml(view))
 
 
 def test_own_place_with_icon_price_hours_and_effects(view: PageView) -> None:
