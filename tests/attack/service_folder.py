@@ -18,7 +18,7 @@ from townlet.web.tokens import ROLES
 TERRITORIES = 8
 VERIFY = ("decide", "verify")
 UNREADABLE = "unreadable"  # `verify` notes one damaged slot of the control file without calling it damage
-HIDDEN = ("curves", "alarms")  # of the statistics: depends on the clock, or is compared separately
+HIDDEN = ("curves", "alarms", "process")  # of the statistics: depends on the clock, or is compared separately
 
 
 class ServiceView(NamedTuple):
