@@ -22,7 +22,7 @@ def test_all_commands_exist() -> None:
         "train", "sweep", "eval", "play", "live", "lesson", "export", "publish", "recipes", "doctor", "bench sim",
         "bench train",
         *(f"runs {verb}" for verb in ("list", "show", "compare", "export", "verify", "prune")),
-        *(f"decide {verb}" for verb in ("new", "serve", "simulate", "versions", "replay", "verify", "backup")),
+        *(f"decide {verb}" for verb in ("new", "serve", "simulate", "versions", "replay", "verify", "backup", "copy")),
         *(f"world {verb}" for verb in ("list", "check", "show", "explain", "new", "schema")),
     }  # fmt: skip
 

@@ -122,7 +122,8 @@ CHECKS: Final[tuple[Callable[[], CheckResult], ...]] = (
 )  # fmt: skip
 # Extras other than environment families, and the module that each installs.
 OTHER_EXTRAS: Final = {
-    "hub": "huggingface_hub", "onnx": "onnxscript", "postgres": "psycopg", "sweep": "optuna", "wandb": "wandb",
+    "hub": "huggingface_hub", "onnx": "onnxscript", "otel": "opentelemetry", "postgres": "psycopg", "sweep": "optuna",
+    "wandb": "wandb",
 }  # fmt: skip
 PROVIDES: Final = {
     "atari": "Atari 2600 games: ALE/Pong-v5 (ale-py is GPL-2.0-only)",
@@ -133,6 +134,7 @@ PROVIDES: Final = {
     "retro": "games for other consoles: retro/Airstriker-Genesis-v0",
     "hub": "publishing on the Hugging Face Hub: townlet publish",
     "onnx": "export for other programs: townlet export",
+    "otel": "traces of a decision service: OTEL_EXPORTER_OTLP_ENDPOINT",
     "postgres": "a decision service in several processes: townlet decide serve --storage",
     "sweep": "hyperparameter search: townlet sweep",
     "wandb": "logging to Weights & Biases: metrics.wandb=true",
