@@ -45,13 +45,13 @@ def save(view: PageView) -> tuple[str, list[NDArray[np.uint8]], list[int]]:
     """Save a GIF: its name, its pictures [height, width, 3], and how long each is shown, in milliseconds."""
     with view.page.expect_download(timeout=60_000) as coming:
         view.button("Save as GIF").click()
+    name = coming.value.suggested_filename
+    expect(view.page.locator(".toast").filter(has_text=f"The GIF was saved as {name}")).to_be_visible()
+    expect(view.button("Save as GIF")).to_be_enabled()
     image = Image.open(io.BytesIO(coming.value.path().read_bytes()))
     assert image.format == "GIF"
     assert image.info["loop"] == 0
     pictures = [(np.asarray(one.convert("RGB")), int(one.info["duration"])) for one in ImageSequence.Iterator(image)]
-    name = coming.value.suggested_filename
-    expect(view.page.locator(".toast").filter(has_text=f"The GIF was saved as {name}")).to_be_visible()
-    expect(view.button("Save as GIF")).to_be_enabled()
     return name, [one for one, _ in pictures], [time for _, time in pictures]
 
 
