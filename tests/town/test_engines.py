@@ -17,7 +17,7 @@ from townlet.jit import TOWN_SOURCES
 from townlet.town.engines.engine import Engine, make_engine
 from townlet.town.env import Town
 from townlet.town.scene import read_scene
-from townlet.town.state import StartsSpec
+from townlet.town.state import StartsSpec, cause_codes
 from townlet.town.world.load import load
 
 KINDS = ("numba", "torch")
@@ -93,10 +93,35 @@ def test_copies_are_the_observations_after_the_step(kind: str, autoreset: bool) 
     engine = make_engine(load("town-l2", ["max_steps=4"]), 6, kind, autoreset=autoreset, starts=POOR)
     engine.reset(3)
     copied = np.zeros(engine.obs.shape, np.float32)
-    for actions in np.random.default_rng(0).integers(0, 6, (12, 6)):
+    for step, actions in enumerate(np.random.default_rng(0).integers(0, 6, (12, 6))):
         copied[:] = np.nan
-        engine.step(actions, copied)
-        np.testing.assert_array_equal(copied, engine.obs)
+        engine.step(actions, None if step % 5 == 3 else copied)
+        expected, _ = make_engine_like(engine).final_obs(np.arange(6))
+        np.testing.assert_array_equal(engine.obs if step % 5 == 3 else copied, expected)
+        if step % 3 == 0:
+            np.testing.assert_array_equal(engine.obs, expected)
+
+
+def make_engine_like(engine: Engine) -> Engine:
+    """Another engine in the same state, which has observed every row anew."""
+    other = make_engine(engine.world, engine.rows, engine.name, autoreset=False)
+    other.restore(engine.state())
+    return other
+
+
+@pytest.mark.parametrize("autoreset", [True, False])
+@pytest.mark.parametrize("kind", KINDS)
+def test_causes_are_those_of_the_final_meters(kind: str, autoreset: bool) -> None:
+    engine = make_engine(load("town-l2", ["max_steps=40"]), 64, kind, autoreset=autoreset, starts=POOR)
+    engine.reset(3)
+    seen: set[int] = set()
+    for actions in np.random.default_rng(0).integers(0, 6, (80, 64)):
+        engine.step(actions, reset_ended=True)
+        rows = np.flatnonzero(np.asarray(engine.terminated) | np.asarray(engine.truncated))
+        found = engine.final_causes(rows)
+        assert found.tolist() == cause_codes(engine.world, engine.final_state(rows, "meters")["meters"]).tolist()
+        seen |= set(found.tolist())
+    assert len(seen) > 1
 
 
 @pytest.mark.parametrize("kind", KINDS)

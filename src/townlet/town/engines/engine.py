@@ -33,13 +33,15 @@ class Engine(Protocol):
     world: World
     rows: int
     autoreset: bool
-    obs: Any
     mask: Any
     reward: Any
     components: Any
     terminated: Any
     truncated: Any
     used: NDArray[np.int64]
+
+    @property
+    def obs(self) -> Any: ...
 
     def reset(self, key: int) -> None:
         """Start episode 0 of every row, with random numbers derived from `key`."""
@@ -51,7 +53,7 @@ class Engine(Protocol):
         """One step of every row. Without autoreset, a row that ended earlier does not change.
 
         `reset_ended` resets such rows instead, which is Gymnasium's NEXT_STEP mode.
-        `obs_out` [N, D], contiguous, receives the observations too.
+        `obs_out` [N, D], contiguous, receives the observations.
         """
 
     def track_usage(self, n_rows: int) -> None:
@@ -62,6 +64,9 @@ class Engine(Protocol):
 
     def final_state(self, rows: Any, *names: str) -> State:
         """Copies [k, …] of named fields (or `cell_of`) of k rows at the end of the episode that the last step ended."""
+
+    def final_causes(self, rows: Any) -> NDArray[np.int64]:
+        """Why the episodes of k rows ended in the last step: codes as of `state.cause_codes` [k]."""
 
     def peek(self, *names: str) -> State:
         """The current state, one NumPy array per field: the named fields, or all. Views if possible."""

@@ -46,18 +46,24 @@ class NumbaEngine:
         self._mix = start["reward_mix"]
         self._actions = np.zeros(rows, np.int64)
         self.used = np.zeros(0, np.int64)
-        self.obs = np.zeros((rows, world.layout.size), np.float32)
+        self._obs = np.zeros((rows, world.layout.size), np.float32)
+        self._obs_is_old = False  # after a step that wrote the observations elsewhere
         self.mask = np.zeros((rows, len(world.actions)), np.bool_)
         self.reward = np.zeros(rows, np.float32)
         self.components = np.zeros((rows, len(world.rewards)), np.float32)
         self.terminated = np.zeros(rows, np.bool_)
         self.truncated = np.zeros(rows, np.bool_)
-        self._no_copy = np.zeros((0, world.layout.size), np.float32)
         self._inputs = (self._state, self._final, *self._layout, self._final_kind_at, self._w)
-        self._outputs = (self.obs, self.mask, self.reward, self.components, self.terminated, self.truncated)
+        self._outputs = (self.mask, self.reward, self.components, self.terminated, self.truncated)
         bounds = np.linspace(0, rows, self.threads + 1).astype(int).tolist()
         self._chunks = list(pairwise(bounds))
         self.restore(start)
+
+    @property
+    def obs(self) -> NDArray[np.float32]:
+        if self._obs_is_old:
+            self._observe_all()
+        return self._obs
 
     def reset(self, key: int) -> None:
         self._key = key
@@ -76,16 +82,14 @@ class NumbaEngine:
 
     def _reset(self, rows: NDArray[np.int64]) -> None:
         """Put rows into the first state of their current episode."""
-        numba_kernel.reset_rows(self._state, *self._layout, self._w, self._key, rows, self.obs, self.mask)
-        self._randomize(rows)
+        numba_kernel.reset_rows(self._state, *self._layout, self._w, self._key, rows, self._obs, self.mask)
+        self._randomize(rows, self._obs)
 
-    def _randomize(self, rows: NDArray[np.int64]) -> None:
+    def _randomize(self, rows: NDArray[np.int64], obs: NDArray[np.float32]) -> None:
         """Apply exploring starts, if any, to rows that have just been reset."""
         if self._explores and len(rows):
-            kind_at = self._layout[0]
-            numba_kernel.randomize_rows(
-                self._state, kind_at, self._w, self._starts, self._key, rows, self.obs, self.mask
-            )
+            args = (self._state, self._layout[0], self._w, self._starts, self._key, rows, obs, self.mask)
+            numba_kernel.randomize_rows(*args)
 
     def step(
         self, actions: NDArray[np.int64], obs_out: NDArray[np.float32] | None = None, *, reset_ended: bool = False
@@ -95,33 +99,32 @@ class NumbaEngine:
             self._actions[:] = actions  # kernels are compiled for one memory layout
             actions = self._actions
         randomized = self._ended_rows() if self._explores and reset_ended and not self.autoreset else None
-        into = self._no_copy if obs_out is None else obs_out
+        obs, new_obs = (self._obs, self._obs_is_old) if obs_out is None else (obs_out, True)
+        args = (actions, reset_ended, obs, new_obs)
         if self.threads == 1:
-            invalid_row = self._step_chunk(actions, reset_ended, into, 0, self.rows)
+            invalid_row = self._step_chunk(*args, 0, self.rows)
         else:
             if self._pool is None or self._pool_pid != os.getpid():  # a fork inherits the object but not its threads
                 self._pool, self._pool_pid = ThreadPoolExecutor(self.threads - 1, "town"), os.getpid()
-            others = [
-                self._pool.submit(self._step_chunk, actions, reset_ended, into, *chunk) for chunk in self._chunks[1:]
-            ]
-            invalid_row = self._step_chunk(actions, reset_ended, into, *self._chunks[0])
+            others = [self._pool.submit(self._step_chunk, *args, *chunk) for chunk in self._chunks[1:]]
+            invalid_row = self._step_chunk(*args, *self._chunks[0])
             for other in others:
                 other.result()
         if invalid_row >= 0:
             what = f"row {invalid_row} has the unknown action {actions[invalid_row]}"
             raise TownletError(what, f"give integers from 0 to {len(self.world.actions) - 1}")
+        self._obs_is_old = obs_out is not None
         if self._explores and self.autoreset:
             randomized = self._ended_rows()
         if randomized is not None:
-            self._randomize(randomized)
-            if obs_out is not None:
-                obs_out[randomized] = self.obs[randomized]
+            self._randomize(randomized, obs)
 
     def _step_chunk(
-        self, actions: NDArray[np.int64], reset_ended: bool, obs_out: NDArray[np.float32], first: int, last: int
-    ) -> int:
-        args = (*self._inputs, self._key, self._mix, self.autoreset, reset_ended, actions, *self._outputs)
-        invalid_row: int = numba_kernel.step_rows(*args, self.used, obs_out, first, last)
+        self, actions: NDArray[np.int64], reset_ended: bool, obs: NDArray[np.float32], new_obs: bool,
+        first: int, last: int,
+    ) -> int:  # fmt: skip
+        args = (*self._inputs, self._key, self._mix, self.autoreset, reset_ended, actions, obs, *self._outputs)
+        invalid_row: int = numba_kernel.step_rows(*args, self.used, new_obs, first, last)
         return invalid_row
 
     def _ended_rows(self) -> NDArray[np.int64]:
@@ -141,7 +144,7 @@ class NumbaEngine:
     def _observe(
         self, state: NDArray[Any], kind_at: NDArray[Any], rows: NDArray[np.int64]
     ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-        obs = np.empty((len(rows), self.obs.shape[1]), np.float32)
+        obs = np.empty((len(rows), self._obs.shape[1]), np.float32)
         mask = np.empty((len(rows), self.mask.shape[1]), np.bool_)
         numba_kernel.observe_rows(state, kind_at, self._w, rows, obs, mask)
         return obs, mask
@@ -153,6 +156,11 @@ class NumbaEngine:
             n: town_state.cells_of_affordances(kind_at[layout_rows], self.world) if n == "cell_of" else state[n][rows]
             for n in names
         }
+
+    def final_causes(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        causes = np.empty(len(rows), np.int64)
+        numba_kernel.find_causes(self._final if self.autoreset else self._state, self._w, rows, causes)
+        return causes
 
     def peek(self, *names: str) -> State:
         kind_at, cell_of = self._layout
@@ -182,7 +190,12 @@ class NumbaEngine:
         all_rows = np.arange(self.rows)
         layout_rows = all_rows if self.world.tables.shuffled else all_rows * 0
         fields["here"][...] = fields["kind_at"][layout_rows, fields["cell"]]
-        numba_kernel.observe_rows(self._state, self._layout[0], self._w, all_rows, self.obs, self.mask)
+        self._observe_all()
+
+    def _observe_all(self) -> None:
+        all_rows = np.arange(self.rows)
+        numba_kernel.observe_rows(self._state, self._layout[0], self._w, all_rows, self._obs, self.mask)
+        self._obs_is_old = False
 
     def set(self, settings: State, rows: Any = None) -> None:
         chosen = town_state.row_indices(rows, self.rows)
@@ -195,7 +208,7 @@ class NumbaEngine:
         if self._explores:  # an episode that has not stepped yet restarts with the meters now active
             self._reset(chosen[self._state["age"][chosen] == 0])
         if self.world.tables.mask_unaffordable:
-            self.obs[chosen], self.mask[chosen] = self._observe(self._state, self._layout[0], chosen)
+            self._obs[chosen], self.mask[chosen] = self._observe(self._state, self._layout[0], chosen)
 
     def close(self) -> None:
         if self._pool is not None and self._pool_pid == os.getpid():

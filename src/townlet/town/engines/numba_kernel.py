@@ -1,7 +1,7 @@
 """Kernels of the Numba engine: loops over rows that write state, observation and mask in place.
 
 Only values that can have changed since the last step are written (a one-hot at its old and its new index), unless the
-row is `fresh` (a new episode or a restored state).
+row is `fresh` (a new episode, a restored state, or another array than that of the last step).
 """
 
 from __future__ import annotations
@@ -96,13 +96,12 @@ def write_fresh(obs, mask, row, s, kind_at, layout_index, w):  # type: ignore[no
     write_mask(mask, row, s, kind_at, layout_index, w)
 
 
-@njit(forceinline=True)
-def write_obs_out(obs, row, obs_out):  # type: ignore[no-untyped-def]
-    """Copy the observation of one row while it is in the CPU cache; `obs_out` may be empty."""
-    if len(obs_out):
-        prefetch(obs_out, row)
-        for k in range(obs.shape[1]):
-            obs_out[row, k] = obs[row, k]
+@njit  # not inlined: a copy of the state in the loop over rows would make all of its steps 10% slower
+def keep_final(final, final_kind_at, state, kind_at, row, w):  # type: ignore[no-untyped-def]
+    """Keep the last state of an episode for `final_obs` and `final_state`."""
+    final[row] = state[row]
+    if w.shuffled:
+        final_kind_at[row] = kind_at[row]
 
 
 @njit
@@ -122,12 +121,13 @@ def start_episode(s, key, kind_at, cell_of, layout_index, w):  # type: ignore[no
 @kernel
 def step_rows(  # type: ignore[no-untyped-def]
     state, final, kind_at, cell_of, final_kind_at, w, key, mix, autoreset, reset_ended, actions,
-    obs, mask, reward, components, terminated, truncated, used, obs_out, first, last,
+    obs, mask, reward, components, terminated, truncated, used, new_obs, first, last,
 ):  # fmt: skip
     """Step the rows [first, last). Returns −1, or the row of an invalid action, in which case no row is stepped.
 
-    `used` receives what the first len(used) rows use (`rules.predict_use`), `obs_out` the observations; both may be
-    empty. Without autoreset, a row that had ended stays as it is, or starts its next episode if `reset_ended`.
+    `used` receives what the first len(used) rows use (`rules.predict_use`) and may be empty. `new_obs` tells that `obs`
+    does not hold the observations of the last step. Without autoreset, a row that had ended stays as it is, or starts
+    its next episode if `reset_ended`.
     """
     # An invalid action would read memory of other objects. Every thread checks all rows, so all return the same.
     for row in range(len(actions)):
@@ -138,33 +138,31 @@ def step_rows(  # type: ignore[no-untyped-def]
         effect = predict_use(state[row], actions[row], kind_at, row if w.shuffled else 0, w)
         used[row] = 2 * w.n_affordances if ended else effect
     for row in range(first, last):
-        if (terminated[row] or truncated[row]) and not autoreset:
-            reward[row] = 0.0
-            components[row] = 0.0
-            if reset_ended:
-                layout_index = row if w.shuffled else 0
-                terminated[row] = truncated[row] = False
-                state[row].episode += 1
-                start_episode(state[row], key, kind_at, cell_of, layout_index, w)
-                write_fresh(obs, mask, row, state[row], kind_at, layout_index, w)
-            write_obs_out(obs, row, obs_out)
-            continue
         prefetch(obs, row)
         s = state[row]
         layout_index = row if w.shuffled else 0
         old_cell, old_here = s.cell, s.here
-        total, dead, out_of_time = step_row(s, actions[row], kind_at, cell_of, layout_index, mix, components, row, w)
-        reward[row], terminated[row], truncated[row] = total, dead, out_of_time
-        fresh = (dead or out_of_time) and autoreset
-        if fresh:
-            final[row] = s
-            if w.shuffled:
-                final_kind_at[row] = kind_at[row]
+        if (terminated[row] or truncated[row]) and not autoreset:
+            reward[row] = 0.0
+            components[row] = 0.0
+            restarts = reset_ended
+            if restarts:
+                terminated[row] = truncated[row] = False
+        else:
+            action = actions[row]
+            total, dead, out_of_time = step_row(s, action, kind_at, cell_of, layout_index, mix, components, row, w)
+            reward[row], terminated[row], truncated[row] = total, dead, out_of_time
+            restarts = (dead or out_of_time) and autoreset
+            if restarts:
+                keep_final(final, final_kind_at, state, kind_at, row, w)
+        if restarts:
             s.episode += 1
             start_episode(s, key, kind_at, cell_of, layout_index, w)
-        write_obs(obs, row, s, old_cell, old_here, fresh, kind_at, layout_index, w)
+        if new_obs:
+            for k in range(obs.shape[1]):
+                obs[row, k] = ZERO
+        write_obs(obs, row, s, old_cell, old_here, restarts or new_obs, kind_at, layout_index, w)
         write_mask(mask, row, s, kind_at, layout_index, w)
-        write_obs_out(obs, row, obs_out)
     return -1
 
 
@@ -183,6 +181,16 @@ def randomize_rows(state, kind_at, w, starts, key, rows, obs, mask):  # type: ig
     for row in rows:
         randomize_start(state[row], key, starts)
         write_fresh(obs, mask, row, state[row], kind_at, row if w.shuffled else 0, w)
+
+
+@kernel
+def find_causes(state, w, rows, causes):  # type: ignore[no-untyped-def]
+    """Why the episodes of some rows ended, in causes [len(rows)]: the codes of `state.cause_codes`."""
+    for k in range(len(rows)):
+        causes[k] = len(w.lethal)
+        for m in range(len(w.lethal) - 1, -1, -1):
+            if state[rows[k]].meters[w.lethal[m]] < w.tolerance:
+                causes[k] = m
 
 
 @kernel

@@ -194,6 +194,9 @@ class TorchEngine:
         if obs_out is not None:
             obs_out[...] = self.obs.cpu().numpy()
 
+    def final_causes(self, rows: Any) -> NDArray[np.int64]:
+        return town_state.cause_codes(self.world, self.final_state(rows, "meters")["meters"])
+
     def track_usage(self, n_rows: int) -> None:
         self.used = np.full(max(n_rows, len(self.used)), 2 * self._w.n_affordances, np.int64)
 

@@ -96,7 +96,7 @@ class TownEnv(gym.Env[Any, np.int64]):
         outputs = self._outputs
         terminated, truncated = outputs.terminated.item(), outputs.truncated.item()
         self._ended = terminated or truncated
-        cause = info.causes_of(self._engine, FIRST_ROW)[0] if self._ended else info.RUNNING
+        cause = self._engine.final_causes(FIRST_ROW)[0] if self._ended else info.RUNNING
         if self.render_mode == "human":
             self._update_window()
         return self._observation(), outputs.reward.item(), terminated, truncated, self._info(cause)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from townlet.errors import TownletError
 from townlet.town.engines.engine import Engine
 from townlet.town.gymnasium.engine_views import EngineViews
-from townlet.town.state import cause_codes, cause_names
+from townlet.town.state import cause_names
 from townlet.town.world.tables import World
 
 RUNNING: Final = np.int64(-1)  # the cause of an episode that has not ended; TorchRL reads its dtype
@@ -34,11 +34,6 @@ def build_info(
     for key, reward in zip(reward_keys, rewards, strict=True):
         found[key] = reward
     return found
-
-
-def causes_of(engine: Engine, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Why the episodes of these rows [k] ended in the last step."""
-    return cause_codes(engine.world, engine.final_state(rows, "meters")["meters"])
 
 
 def cause_name(world: World, code: int) -> str:
@@ -66,10 +61,6 @@ class VectorInfo:
         masks, causes = outputs.mask * marked[:, None], self._running * marked  # 0 without a value, as in Gymnasium
         return self._build(masks, causes, reward_parts(outputs) * marked, marked.copy())
 
-    def set_causes(self, infos: dict[str, Any], engine: Engine, rows: NDArray[np.int64]) -> None:
-        """Write the causes of rows [k] that ended in the last step."""
-        infos["cause"][rows] = causes_of(engine, rows)
-
     def final(
         self,
         engine: Engine,
@@ -80,7 +71,7 @@ class VectorInfo:
     ) -> dict[str, Any]:
         """Infos at the end of the episodes that were reset in the same step; `mask` is the final one [k, K]."""
         masks, causes = np.zeros((self._rows, mask.shape[1]), np.int8), np.zeros(self._rows, np.int64)
-        masks[rows], causes[rows] = mask, causes_of(engine, rows)
+        masks[rows], causes[rows] = mask, engine.final_causes(rows)
         return self._build(masks, causes, np.where(ended_mask, reward_parts(outputs), 0.0), ended_mask.copy())
 
     def _build(

@@ -60,6 +60,7 @@ class TownVectorEnv(VectorEnv[Any, NDArray[np.int64], NDArray[Any]]):
         self.single_action_space = gym.spaces.Discrete(len(self.world.actions))
         self._engine = make_engine(self.world, num_envs, autoreset=self.autoreset_mode is AutoresetMode.SAME_STEP)
         self._outputs = EngineViews(self._engine)
+        self._obs_shape = (num_envs, self.world.layout.size)
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
         self.cause_names = cause_names(self.world)
@@ -103,7 +104,7 @@ class TownVectorEnv(VectorEnv[Any, NDArray[np.int64], NDArray[Any]]):
             self._last_actions = None
         self._started, self._ended = True, self._ended & ~chosen
         self._any_ended = bool(self._ended.any())
-        return self._observation(self._outputs.obs.copy()), self._info.current(self._outputs, chosen)
+        return self._observation(np.array(self._engine.obs, np.float32)), self._info.current(self._outputs, chosen)
 
     def step(self, actions: ArrayLike) -> tuple[Any, NDArray[np.float64], Bools, Bools, dict[str, Any]]:
         """Step every row with actions [N]; rows that ended are treated as `autoreset_mode` says."""
@@ -114,19 +115,19 @@ class TownVectorEnv(VectorEnv[Any, NDArray[np.int64], NDArray[Any]]):
             raise TownletError(what, "call reset(options={'reset_mask': terminated | truncated}) before step()")
         engine, outputs = self._engine, self._outputs
         self._last_actions = np.array(actions)
-        obs = np.empty(outputs.obs.shape, np.float32)
+        obs = np.empty(self._obs_shape, np.float32)
         engine.step(self._last_actions, obs, reset_ended=True)
         terminated, truncated = outputs.terminated.copy(), outputs.truncated.copy()
         ended = terminated | truncated
         infos = self._info.current(outputs)
+        rows = ended.nonzero()[0]
         self._any_ended = False
-        if np.count_nonzero(ended):
-            rows = ended.nonzero()[0]
+        if len(rows):
             if engine.autoreset:
                 self._add_final(infos, ended, rows)
             else:
                 self._any_ended, self._ended = True, ended
-                self._info.set_causes(infos, engine, rows)
+                infos["cause"][rows] = engine.final_causes(rows)
         return self._observation(obs), outputs.reward.astype(np.float64), terminated, truncated, infos
 
     def _add_final(self, infos: dict[str, Any], ended: Bools, rows: NDArray[np.int64]) -> None:
