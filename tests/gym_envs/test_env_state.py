@@ -22,7 +22,7 @@ from gym_envs.unsavable import ID
 from narrow import instance
 from townlet.errors import TownletError
 from townlet.gym import env_state
-from townlet.gym.codec import UnsupportedValue, decode, digest, encode, pack, unpack
+from townlet.gym.codec import TAG, UnsupportedValue, decode, digest, encode, pack, unpack
 from townlet.gym.make import make_vec
 from townlet.gym.settings import GymSettings
 from townlet.interfaces import conformance
@@ -133,6 +133,26 @@ def test_unchanged_large_table_is_saved_as_digest() -> None:
     assert taxi.env_state[where]["plain"]["P"] == {"~": "table", "is": digest(game.P)}
     game.P[0][0] = [(1.0, 7, -1, False)]
     assert equal(decode(taxi.env_state[where]["plain"]["P"]), game.P)
+
+
+def test_map_of_a_lake_is_saved_as_digest() -> None:
+    """Encoding its transitions again in every rollout would take as long as the steps of the rollout."""
+    for size in ("4x4", "8x8"):
+        lake = env_state.RowEnv(gym.make("FrozenLake-v1", map_name=size))
+        lake.reset(seed=0)
+        *_, (where, _) = env_state.layers(lake.env)
+        assert lake.env_state[where]["plain"]["P"][TAG] == "table"
+
+
+def test_table_of_arrays_is_saved() -> None:
+    lake = gym.make("FrozenLake-v1")
+    for number in range(2):
+        table = {k: np.full(3, number) for k in range(100)}
+        vars(lake.unwrapped)["table"] = table
+        row = env_state.RowEnv(lake)
+        row.reset(seed=0)
+        *_, (where, _) = env_state.layers(row.env)
+        assert row.env_state[where]["plain"]["table"] == {TAG: "table", "is": digest(table)}
 
 
 class State:

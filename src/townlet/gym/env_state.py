@@ -24,7 +24,7 @@ from townlet.gym.codec import SAME_RECIPE, TAG, UnsupportedValue, decode, digest
 from townlet.interfaces.state import State
 
 DISPLAY_PACKAGES: Final = ("pygame", "moderngl", "cv2")  # packages whose objects only render and hold no state
-LARGE_TABLE: Final = 500  # a mapping with at least this many entries is saved as a digest while it is unchanged
+LARGE_TABLE: Final = 64  # a mapping with at least this many entries is saved as a digest while it is unchanged
 ALE: Final = "ale"
 MUJOCO_DATA: Final = "data"
 MUJOCO_ATTRIBUTES: Final = frozenset({"model", MUJOCO_DATA, "mujoco_renderer"})
@@ -118,9 +118,17 @@ _last_tables: dict[str, tuple[Any, str]] = {}  # all rows have equal tables, so 
 
 def _table_digest(name: str, value: Any) -> str:
     """Digest of a large mapping; comparing it with the cached one is much faster than hashing."""
-    if name not in _last_tables or _last_tables[name][0] != value:
+    if name not in _last_tables or not _equal(_last_tables[name][0], value):
         _last_tables[name] = (deepcopy(value), digest(value))
     return _last_tables[name][1]
+
+
+def _equal(one: Any, other: Any) -> bool:
+    """Whether two tables are known to be equal; those with arrays cannot be compared like this."""
+    try:
+        return bool(one == other)
+    except ValueError:
+        return False
 
 
 def table_digests(env: Any) -> dict[str, str] | None:
