@@ -103,7 +103,7 @@ def test_copies_are_the_observations_after_the_step(kind: str, autoreset: bool) 
 
 
 def make_engine_like(engine: Engine) -> Engine:
-    """Another engine in the same state, which has observed every row anew."""
+    """Another engine in the same state, whose observations are written from scratch."""
     other = make_engine(engine.world, engine.rows, engine.name, autoreset=False)
     other.restore(engine.state())
     return other
