@@ -11,13 +11,8 @@ import argparse
 import asyncio
 import contextlib
 import json
-import signal
-import socket
-import subprocess
-import sys
 import tempfile
 import time
-import urllib.request
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -25,6 +20,7 @@ from typing import Any, Final
 import numpy as np
 from websockets.asyncio.client import ClientConnection, connect
 
+from services import Database, serving, stats
 from sim import machine
 from townlet.decide.domains import DOMAINS
 
@@ -33,44 +29,6 @@ OBSERVATIONS: Final = 200  # different observations, sent in turn
 NO_LEARNING: Final = "learning.interval=3600"
 LEARNING: Final = ("learning.interval=1.0", "learning.samples_per_insert=1000")
 START_SECONDS: Final = 60.0
-
-
-@contextlib.contextmanager
-def service(overrides: Sequence[str]) -> Iterator[int]:
-    """Run a service; yields its port."""
-    with tempfile.TemporaryDirectory() as folder, socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = int(probe.getsockname()[1])
-        probe.close()
-        command = [sys.executable, "-m", "townlet", "decide", "serve", DOMAIN, *overrides]
-        process = subprocess.Popen(
-            [*command, "--folder", folder, "--port", str(port), "--no-token"], stdout=subprocess.DEVNULL
-        )
-        try:
-            _wait_until_ready(port)
-            yield port
-        finally:
-            process.send_signal(signal.SIGTERM)
-            process.wait(30)
-
-
-def _wait_until_ready(port: int) -> None:
-    until = time.monotonic() + START_SECONDS
-    while True:
-        try:
-            stats(port)
-            return
-        except OSError:
-            if time.monotonic() > until:
-                raise
-            time.sleep(0.1)
-
-
-def stats(port: int) -> dict[str, Any]:
-    """Statistics of the service."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/api/decide/stats", timeout=20) as answer:
-        result: dict[str, Any] = json.loads(answer.read())
-        return result
 
 
 def observations() -> list[dict[str, Any]]:
@@ -125,9 +83,28 @@ class Load:
             self.kinds[kind] = self.kinds.get(kind, 0) + 1
 
 
-def measure(overrides: Sequence[str], games: int, rate: float, seconds: float) -> dict[str, Any]:
+@contextlib.contextmanager
+def service(overrides: Sequence[str], database: Database | None) -> Iterator[int]:
+    """Run a service, with a database as a decider and a learner; yields the port of the games."""
+    with tempfile.TemporaryDirectory() as text:
+        commands = [[*overrides, "--folder", f"{text}/decider"]]
+        if database:
+            name = f"bench_{time.time_ns()}"
+            database.execute(f'CREATE DATABASE "{name}"')
+            shared = ["--storage", database.url(name), "--role"]
+            commands = [
+                [*commands[0], *shared, "decide"],
+                [*overrides, "--folder", f"{text}/learner", *shared, "learn"],
+            ]
+        with serving(DOMAIN, commands) as (ports, _):
+            yield ports[0]
+
+
+def measure(
+    overrides: Sequence[str], games: int, rate: float, seconds: float, database: Database | None
+) -> dict[str, Any]:
     """Measure one service under one load."""
-    with service(overrides) as port:
+    with service(overrides, database) as port:
         warm = Load(port, "warming up", 1, 100.0, 2.0)
         asyncio.run(warm.run())
         load = Load(port, "game", games, rate, seconds)
@@ -147,6 +124,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--games", type=int, nargs="+", default=[1, 100, 1000])
     parser.add_argument("--rate", type=float, nargs="+", default=[1000.0], help="observations per second")
     parser.add_argument("--seconds", type=float, default=20.0)
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--separate", action="store_true", help="learner and decider in two processes, with PostgreSQL")
     parser.add_argument("--policy", default="plain")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write everything as JSON")
     return parser.parse_args()
@@ -157,15 +136,21 @@ def main() -> None:
     print(", ".join(f"{name} {value}" for name, value in machine().items()), flush=True)
     print("| games | learning | sent/s | answered/s | p50 ms | p99 ms | max ms | versions | answers |")
     print("|---:|---|---:|---:|---:|---:|---:|---:|---|", flush=True)
-    for games in o.games:
-        for rate in o.rate:
-            for name, overrides in (("no", (NO_LEARNING,)), ("yes", LEARNING)):
-                result = measure([f"policy={o.policy}", *overrides], games, rate, o.seconds) | {"learning": name}
-                results.append(result)
-                answers = ", ".join(f"{kind} {count}" for kind, count in sorted(result["answers"].items()))
-                figures = " | ".join(f"{result[key]:,.1f}" for key in ("p50_ms", "p99_ms", "max_ms"))
-                rates = f"{result['sent_per_s']:,.0f} | {result['answered_per_s']:,.0f}"
-                print(f"| {games} | {name} | {rates} | {figures} | {result['versions']} | {answers} |", flush=True)
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
+        Path(folder).chmod(0o755)
+        database = Database(Path(folder)) if o.separate else None
+        if database:
+            stack.callback(database.close)
+        for games in o.games:
+            for rate in o.rate * o.rounds:
+                for name, overrides in (("no", (NO_LEARNING,)), ("yes", LEARNING)):
+                    result = measure([f"policy={o.policy}", *overrides], games, rate, o.seconds, database)
+                    result["learning"] = name
+                    results.append(result)
+                    answers = ", ".join(f"{kind} {count}" for kind, count in sorted(result["answers"].items()))
+                    figures = " | ".join(f"{result[key]:,.1f}" for key in ("p50_ms", "p99_ms", "max_ms"))
+                    rates = f"{result['sent_per_s']:,.0f} | {result['answered_per_s']:,.0f}"
+                    print(f"| {games} | {name} | {rates} | {figures} | {result['versions']} | {answers} |", flush=True)
     if o.json:
         o.json.write_text(json.dumps(results, indent=2))
 

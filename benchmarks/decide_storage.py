@@ -14,30 +14,21 @@ import asyncio
 import contextlib
 import json
 import math
-import os
-import pwd
-import shutil
-import signal
-import socket
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from websockets.asyncio.client import connect
 
-from decide import stats
+from services import SOURCE, Database, cpu_seconds, serving
 from sim import machine
 
-SOURCE: Final = Path(__file__).parents[1] / "src"
 OVERRIDES: Final = ("learning.interval=3600", "overload.patience=10")
-TICKS: Final = os.sysconf("SC_CLK_TCK")
-START_SECONDS: Final = 180.0  # several services start at the same time
 STUDENT: Final = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26)  # 97.5% quantiles, from one degree of freedom
 
 
@@ -65,100 +56,6 @@ class Measured:
             "bytes": self.written / count,
             "transactions": self.transactions / count,
         }
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def cpu_seconds(pid: int) -> float:
-    """User and system time of a process."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return 0.0
-    return (int(fields[11]) + int(fields[12])) / TICKS
-
-
-class Database:
-    """A private cluster with the settings of the distribution."""
-
-    def __init__(self, folder: Path) -> None:
-        binaries = sorted(Path("/usr/lib/postgresql").glob("*/bin"))[-1]
-        self._owner: dict[str, Any] = {}
-        if os.getuid() == 0:  # which the server refuses
-            account = pwd.getpwnam("postgres")
-            shutil.chown(folder, "postgres")
-            self._owner = {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": [], "cwd": "/"}
-        data, self.port = folder / "data", free_port()
-        create = [str(binaries / "initdb"), "-D", str(data), "-U", "postgres", "-A", "trust"]
-        subprocess.run(create, check=True, capture_output=True, **self._owner)
-        words = ["-D", str(data), "-p", str(self.port), "-k", "", "-h", "127.0.0.1"]
-        quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        self.process = subprocess.Popen([str(binaries / "postgres"), *words], **quiet, **self._owner)
-        until = time.monotonic() + START_SECONDS
-        while True:
-            try:
-                self.execute("SELECT 1")
-                return
-            except OSError:
-                if time.monotonic() > until:
-                    raise
-                time.sleep(0.1)
-
-    def execute(self, sql: str, name: str = "postgres") -> Any:
-        """The first value of the first row, or None."""
-        import psycopg
-
-        try:
-            with psycopg.connect(self.url(name), autocommit=True) as connection:
-                found = connection.execute(sql)
-                row = found.fetchone() if found.description else None
-        except psycopg.OperationalError as error:
-            raise OSError(str(error)) from error
-        return row[0] if row else None
-
-    def url(self, name: str) -> str:
-        return f"postgresql://postgres@127.0.0.1:{self.port}/{name}"
-
-    def cpu_seconds(self) -> float:
-        """Time of the server and its children."""
-        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
-        return cpu_seconds(self.process.pid) + sum(cpu_seconds(int(pid)) for pid in children)
-
-    def close(self) -> None:
-        self.process.send_signal(signal.SIGINT)
-        self.process.wait(60)
-
-
-@contextlib.contextmanager
-def serving(commands: Sequence[Sequence[str]], source: Path) -> Iterator[tuple[list[int], list[int]]]:
-    """Run services; yields their ports and process ids."""
-    ports, processes = [free_port() for _ in commands], list[subprocess.Popen[bytes]]()
-    try:
-        for port, words in zip(ports, commands, strict=True):
-            command = [sys.executable, "-m", "townlet", "decide", "serve", "bandit-ads", *OVERRIDES, *words]
-            command += ["--port", str(port), "--no-token"]
-            environment = os.environ | {"PYTHONPATH": str(source)}
-            processes.append(subprocess.Popen(command, stdout=subprocess.DEVNULL, env=environment))
-        for port in ports:
-            until = time.monotonic() + START_SECONDS
-            while True:
-                try:
-                    stats(port)
-                    break
-                except OSError:
-                    if time.monotonic() > until:
-                        raise
-                    time.sleep(0.1)
-        yield ports, [process.pid for process in processes]
-    finally:
-        for process in processes:
-            process.send_signal(signal.SIGTERM)
-        for process in processes:
-            process.wait(60)
 
 
 async def play(port: int, name: str, until: float, measured: Measured) -> None:
@@ -192,15 +89,15 @@ def run(storage: str, deciders: int, o: argparse.Namespace, database: Database |
     measured, source = Measured(), o.before if storage == "before" else SOURCE
     with tempfile.TemporaryDirectory() as text:
         folder = Path(text)
-        commands = [["--folder", str(folder / str(n))] for n in range(deciders)]
+        commands = [[*OVERRIDES, "--folder", str(folder / str(n))] for n in range(deciders)]
         name = f"bench_{time.time_ns()}"
         if storage == "postgres":
             assert database is not None
             database.execute(f'CREATE DATABASE "{name}"')
             shared = ["--storage", database.url(name), "--role"]
             commands = [[*words, *shared, "decide"] for words in commands]
-            commands.append(["--folder", str(folder / "learner"), *shared, "learn"])
-        with serving(commands, source) as (ports, pids):
+            commands.append([*OVERRIDES, "--folder", str(folder / "learner"), *shared, "learn"])
+        with serving("bandit-ads", commands, source) as (ports, pids):
             ports, pids = ports[:deciders], pids[:deciders]
             asyncio.run(play_all(ports, o.games, o.warm_up, Measured(), "warm-up"))
             before = observe(pids, folder, database, name, storage)

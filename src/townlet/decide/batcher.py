@@ -106,11 +106,19 @@ class Batcher:
             self._loop.call_soon(self._process_batch)
 
     def _next_batch(self) -> list[QueuedMessage]:
-        """The next observations, one per client in turn; fewer if they are large, since parsing takes time."""
+        """The next messages, one per client in turn; fewer if they are large, since parsing takes time.
+
+        Of one client there are only observations or only reports, because all reports of a batch are stored first.
+        """
         batch: list[QueuedMessage] = []
+        kinds: dict[str, bool] = {}  # by client, whether its messages in the batch are reports
+        set_aside: dict[str, deque[QueuedMessage]] = {}
         size = 0
         while self._queues and len(batch) < self._settings.batch_size:
             client, queue = next(iter(self._queues.items()))
+            if kinds.setdefault(client, queue[0].is_report) != queue[0].is_report:
+                set_aside[client] = self._queues.pop(client)
+                continue
             size += queue[0].size
             if batch and size > BATCH_BYTES:
                 break
@@ -118,6 +126,7 @@ class Batcher:
             self._queues.move_to_end(client)
             if not queue:
                 del self._queues[client]
+        self._queues.update(set_aside)
         self._count -= len(batch)
         self._bytes -= sum(queued.size for queued in batch)
         return batch
@@ -201,8 +210,8 @@ class ThreadedBatcher(Batcher):
         self._scheduled = False
         if not self._idle or not (batch := self._next_batch()):
             return  # continued when a thread is free
-        for queued in batch:
-            self._held[queued.client] = self._queues.pop(queued.client, deque())
+        for client in {queued.client for queued in batch}:
+            self._held[client] = self._queues.pop(client, deque())
         self._idle -= 1
         late_before = self._loop.time() - self._settings.patience
         work = self._loop.run_in_executor(self._threads, self._compute_all, batch, late_before)
@@ -210,9 +219,9 @@ class ThreadedBatcher(Batcher):
         self._schedule()
 
     def _compute_all(self, batch: Sequence[QueuedMessage], late_before: float) -> list[Answer]:
-        """In a thread: the answers to reports, then to observations."""
+        """In a thread: the answers to reports, then to observations, those that waited for too long first."""
         answers: dict[int, Answer] = {}
-        groups: dict[bool, list[int]] = {False: [], True: []}  # observations, by whether they waited for too long
+        groups: dict[bool, list[int]] = {True: [], False: []}  # observations, by whether they waited for too long
         reports = [index for index, queued in enumerate(batch) if queued.is_report]
         for index, queued in enumerate(batch):
             if not queued.is_report:
@@ -243,8 +252,9 @@ class ThreadedBatcher(Batcher):
         self._idle += 1
         for queued, answer in zip(batch, work.result(), strict=True):
             self._schedule_reply(answer, queued.reply, None if queued.is_report else queued.since)
-            if held := self._held.pop(queued.client):
-                self._queues[queued.client] = held
+        for client in {queued.client: None for queued in batch}:
+            if held := self._held.pop(client):
+                self._queues[client] = held
         self._schedule()
 
     def close(self) -> None:

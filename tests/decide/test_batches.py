@@ -1,0 +1,70 @@
+"""Batches of messages that clients send without waiting for answers, for both storages."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from decide.ads_service import click, request
+from decide.both_storages import Opener
+from townlet.decide.batcher import Batcher, make_batcher
+
+
+def run_with_batcher(open_service: Opener, act: Callable[[Batcher], Awaitable[None]], *words: str) -> None:
+    one = open_service(words)
+
+    async def run() -> None:
+        batcher = make_batcher(one.service)
+        try:
+            await asyncio.wait_for(act(batcher), 60)
+        finally:
+            batcher.close()
+
+    asyncio.run(run())
+    one.counts()
+
+
+def test_observations_sent_at_once_are_answered_in_order(open_service: Opener) -> None:
+    async def act(batcher: Batcher) -> None:
+        replies = [batcher.submit(request(float(turn)), client="one") for turn in range(150)]
+        others = [batcher.submit(request(float(turn), "b"), client="two") for turn in range(3)]
+        answers = await asyncio.gather(*replies, *others)
+        assert {answer["type"] for answer in answers} == {"ad_decision"}, answers
+        numbers = [answer["decisionId"] for answer in answers]
+        assert len(set(numbers)) == 153
+
+    run_with_batcher(open_service, act)
+
+
+def test_reports_between_observations_are_all_answered(open_service: Opener) -> None:
+    async def act(batcher: Batcher) -> None:
+        first = await asyncio.gather(*(batcher.submit(request(float(turn)), client="one") for turn in range(30)))
+        replies = []
+        for turn, answer in enumerate(first, 30):
+            replies.append(batcher.report(click(answer["decisionId"]), client="one"))
+            replies.append(batcher.submit(request(float(turn)), client="one"))
+        answers = await asyncio.gather(*replies)
+        assert [answer["type"] for answer in answers] == ["outcome_ack", "ad_decision"] * 30
+
+    run_with_batcher(open_service, act)
+
+
+@pytest.mark.parametrize("mode", ["gate_greedy", "refuse"])
+def test_observations_that_waited_too_long_do_not_make_later_ones_stale(open_service: Opener, mode: str) -> None:
+    """While a batch is computed, others wait; some of the next batch have then waited for longer than `patience`."""
+    seen: list[dict[str, Any]] = []
+
+    async def act(batcher: Batcher) -> None:
+        replies = []
+        for turn in range(200):
+            replies.append(batcher.submit(request(float(turn)), client="one"))
+            await asyncio.sleep(0.0005)
+        seen.extend(await asyncio.gather(*replies))
+
+    run_with_batcher(open_service, act, "overload.patience=0.002", f"overload.mode={mode}", "overload.batch_size=16")
+    assert len(seen) == 200
+    codes = {answer.get("code") for answer in seen}
+    assert codes <= ({None} if mode == "gate_greedy" else {None, "OVERLOADED"}), codes
