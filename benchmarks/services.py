@@ -105,7 +105,8 @@ def serving(
         for port, words in zip(ports, commands, strict=True):
             command = [sys.executable, "-m", "townlet", "decide", "serve", domain, *words]
             command += ["--port", str(port), "--no-token"]
-            environment = os.environ | {"PYTHONPATH": str(source)}
+            paths = [str(source), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+            environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
             processes.append(subprocess.Popen(command, stdout=subprocess.DEVNULL, env=environment))
         for port in ports:
             until = time.monotonic() + START_SECONDS
