@@ -99,10 +99,11 @@ def run(storage: str, deciders: int, o: argparse.Namespace, database: Database |
             commands.append([*OVERRIDES, "--folder", str(folder / "learner"), *shared, "learn"])
         with serving("bandit-ads", commands, source) as (ports, pids):
             ports, pids = ports[:deciders], pids[:deciders]
-            asyncio.run(play_all(ports, o.games, o.warm_up, Measured(), "warm-up"))
+            games = o.games * deciders
+            asyncio.run(play_all(ports, games, o.warm_up, Measured(), "warm-up"))
             before = observe(pids, folder, database, name, storage)
             begun = time.perf_counter()
-            asyncio.run(play_all(ports, o.games, o.seconds, measured, "game"))
+            asyncio.run(play_all(ports, games, o.seconds, measured, "game"))
             measured.seconds = time.perf_counter() - begun
             time.sleep(1.5)  # statistics of the server appear within a second
             after = observe(pids, folder, database, name, storage)
@@ -137,7 +138,7 @@ def ratio(ours: Sequence[float], theirs: Sequence[float]) -> str:
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
     parser.add_argument("--deciders", type=int, nargs="+", default=[1, 2, 4])
-    parser.add_argument("--games", type=int, default=64)
+    parser.add_argument("--games", type=int, default=64, help="of each decider")
     parser.add_argument("--seconds", type=float, default=8.0)
     parser.add_argument("--warm-up", type=float, default=2.0)
     parser.add_argument("--rounds", type=int, default=3)

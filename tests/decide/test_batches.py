@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from decide.ads_service import click, request
-from decide.both_storages import Opener
+from decide.ads_service import ask, click, request
+from decide.both_storages import Opener, open_at, visit
 from townlet.decide.batcher import Batcher, make_batcher
 
 
@@ -68,3 +68,19 @@ def test_observations_that_waited_too_long_do_not_make_later_ones_stale(open_ser
     assert len(seen) == 200
     codes = {answer.get("code") for answer in seen}
     assert codes <= ({None} if mode == "gate_greedy" else {None, "OVERLOADED"}), codes
+
+
+def test_a_statement_that_fails_does_not_harm_later_batches(database: str) -> None:
+    psycopg = pytest.importorskip("psycopg")
+    one = open_at(database)
+    visit(one, 2)
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute("ALTER TABLE event ADD CONSTRAINT full_disk CHECK (false) NOT VALID")
+        for _ in range(3):
+            with pytest.raises(psycopg.errors.CheckViolation):
+                one.service.answer([request(1e6)])
+        connection.execute("ALTER TABLE event DROP CONSTRAINT full_disk")
+    for turn in range(3):
+        assert ask(one.service, request(2e6 + turn))[0]["type"] == "ad_decision"
+    one.counts()
+    one.close()

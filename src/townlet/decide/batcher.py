@@ -189,11 +189,14 @@ class ThreadedBatcher(Batcher):
     """A batcher for a storage that blocks: batches are computed in threads, several at the same time.
 
     Messages of one client are still answered in order: while one is in progress, its others are held back.
+
+    Each batch costs a transaction, so while one is in progress, another one starts only if it is at least as large.
     """
 
     def __init__(self, service: Service) -> None:
         super().__init__(service)
         self._held: dict[str, deque[QueuedMessage]] = {}  # queues of clients that must wait for an answer in progress
+        self._in_progress = 0  # messages of batches in progress
         self._idle = service.storage.concurrency  # threads that are free
         self._threads = ThreadPoolExecutor(self._idle, "decisions")
 
@@ -208,11 +211,12 @@ class ThreadedBatcher(Batcher):
 
     def _process_batch(self) -> None:
         self._scheduled = False
-        if not self._idle or not (batch := self._next_batch()):
-            return  # continued when a thread is free
+        if not self._idle or self._count < self._in_progress or not (batch := self._next_batch()):
+            return  # continued when more messages arrive, or a batch is finished
         for client in {queued.client for queued in batch}:
             self._held[client] = self._queues.pop(client, deque())
         self._idle -= 1
+        self._in_progress += len(batch)
         late_before = self._loop.time() - self._settings.patience
         work = self._loop.run_in_executor(self._threads, self._compute_all, batch, late_before)
         work.add_done_callback(partial(self._finish, batch))
@@ -250,6 +254,7 @@ class ThreadedBatcher(Batcher):
     def _finish(self, batch: Sequence[QueuedMessage], work: asyncio.Future[list[Answer]]) -> None:
         """In the event loop: send the answers, and release the other messages of these clients."""
         self._idle += 1
+        self._in_progress -= len(batch)
         for queued, answer in zip(batch, work.result(), strict=True):
             self._schedule_reply(answer, queued.reply, None if queued.is_report else queued.since)
         for client in {queued.client: None for queued in batch}:

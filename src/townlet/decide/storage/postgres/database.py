@@ -67,6 +67,10 @@ class Database:
                 raise StorageUnavailable(
                     f"the database {where} cannot be reached: {first}", "check the server"
                 ) from error
+            except psycopg.Error:
+                # In pipeline mode, an error may be raised after the commit was sent, which leaves a failed transaction.
+                self.close()
+                raise
 
     def _open(self) -> Connection[Any]:
         if self._connection is None or self._connection.closed:

@@ -200,21 +200,20 @@ class PostgresStorage:
 
 
 class PostgresBatch:
-    """Territories that are locked until the transaction ends."""
+    """Territories that are locked until the transaction ends. The connection is in pipeline mode."""
 
     def __init__(self, storage: PostgresStorage, connection: Connection[Any], names: Sequence[str]) -> None:
         self._storage, self._connection, domain = storage, connection, storage.domain
-        with connection.pipeline():
-            numbers = connection.execute(LOCK_AND_NUMBER, [sorted(map(lock_key, names))])
-            read = connection.execute(READ_TERRITORIES, [names], binary=True)
-            observed = domain.reward_from_next is not None
-            pending = connection.execute(READ_PENDING, [names], binary=True) if observed else None
-            self._numbers = iter([number for _, number in numbers.fetchall()])
-            self._territories = {
-                name: StoredTerritory(storage.territories.decode(state), TerritoryUse(game_time, at, client))
-                for name, state, game_time, at, client in read.fetchall()
-            }
-            self._pending = pending.fetchall() if pending else []
+        numbers = connection.execute(LOCK_AND_NUMBER, [sorted(map(lock_key, names))])
+        read = connection.execute(READ_TERRITORIES, [names], binary=True)
+        observed = domain.reward_from_next is not None
+        pending = connection.execute(READ_PENDING, [names], binary=True) if observed else None
+        self._numbers = iter([number for _, number in numbers.fetchall()])
+        self._territories = {
+            name: StoredTerritory(storage.territories.decode(state), TerritoryUse(game_time, at, client))
+            for name, state, game_time, at, client in read.fetchall()
+        }
+        self._pending = pending.fetchall() if pending else []
         self._events: list[events.Event] = []
         self._decisions: list[tuple[events.DecisionMade, bool, bytes | None]] = []  # whether deferred, and the row
         self._states: dict[str, ObservationRow] = {}  # new states of territories
@@ -268,8 +267,7 @@ class PostgresBatch:
         rows = [row for _, _, row in self._decisions]
         states = [self._storage.territories.encode(self._states[event.territory]) for event in made]
         values = [*map(list, zip(*fields, strict=True)), status, replies, inactive, rows, states]
-        with self._connection.pipeline():
-            for ended, numbers in ((JOINED, joined), (EXPIRED, expired)):
-                if numbers:
-                    self._connection.execute(END_DECISIONS, [ended, numbers])
-            self._connection.execute(STORE_DECISIONS, [*values, join_lines(map(events.encode, self._events))])
+        for ended, numbers in ((JOINED, joined), (EXPIRED, expired)):
+            if numbers:
+                self._connection.execute(END_DECISIONS, [ended, numbers])
+        self._connection.execute(STORE_DECISIONS, [*values, join_lines(map(events.encode, self._events))])

@@ -47,7 +47,7 @@ class StoredDecision:
 
 
 class ReportBatch:
-    """Reports that are handled in one transaction; what they change is sent to the server at its end."""
+    """Reports that are handled in one transaction, in pipeline mode; what they change is sent at its end."""
 
     def __init__(
         self, connection: Connection[Any], targets: Mapping[ReportTarget, int | None], domain: Domain,
@@ -61,9 +61,8 @@ class ReportBatch:
         numbers = [number for number in targets.values() if number is not None]
         names = [target.id for target in targets if target.by_territory]
         locked = {*names, *(name for (name,) in connection.execute(READ_TERRITORIES, [numbers]))}
-        with connection.pipeline():
-            connection.execute(LOCK_TERRITORIES, [sorted(map(lock_key, locked))])
-            rows = connection.execute(READ_DECISIONS, [numbers, names], binary=True)
+        connection.execute(LOCK_TERRITORIES, [sorted(map(lock_key, locked))])
+        rows = connection.execute(READ_DECISIONS, [numbers, names], binary=True)
         self._decisions = {decision.number: decision for decision in (StoredDecision(*row) for row in rows)}
 
     def reported(self, targets: Sequence[ReportTarget]) -> Iterator[PostgresReport | None]:
@@ -80,9 +79,8 @@ class ReportBatch:
         if not self.events:
             return
         changed = [(one.number, one.status, one.digest, one.inactive) for one in self.changed.values()]
-        with self.connection.pipeline():
-            self.connection.execute(STORE_DECISIONS, list(map(list, zip(*changed, strict=True))))
-            self.connection.execute(INSERT_EVENTS, [join_lines(map(events.encode, self.events))])
+        self.connection.execute(STORE_DECISIONS, list(map(list, zip(*changed, strict=True))))
+        self.connection.execute(INSERT_EVENTS, [join_lines(map(events.encode, self.events))])
 
 
 class PostgresReport:
