@@ -26,7 +26,7 @@ from townlet.decide.websocket import GamePort
 export = pytest.importorskip("opentelemetry.sdk.trace.export")
 PARTS = [  # of a decision, a report, and a refused observation
     ["queue", "parse", "decide", "commit", "answer"],
-    ["parse", "commit", "answer"],
+    ["queue", "parse", "commit", "answer"],
     ["queue", "parse", "commit", "answer"],
 ]
 PATIENT = 60.0

@@ -43,6 +43,7 @@ class Batcher:
         self._queues: OrderedDict[str, deque[QueuedMessage]] = OrderedDict()  # by client, the next in turn first
         # Answers whose records are not on disk yet, with the time of arrival if the latency is measured.
         self._unsynced: deque[tuple[Answer, FutureReply, float | None]] = deque()
+        self._reports: list[QueuedMessage] = []  # that arrived in this iteration of the event loop
         self._count = self._bytes = 0  # number and size of queued observations
         self._scheduled = False
         self.overloaded = 0  # observations refused or answered by the gate alone because of overload
@@ -63,10 +64,29 @@ class Batcher:
         return self._enqueue(QueuedMessage(message, size, client, self._loop.time(), future, mark))
 
     def report(self, message: Mapping[str, Any], size: int = 0, client: str = "", mark: Mark = no_mark) -> FutureReply:
-        """The future reply to a report."""
+        """The future reply to a report. Reports are stored together, before the observations that wait."""
         future: FutureReply = self._loop.create_future()
-        self._schedule_reply(self.service.report(message, client, mark), future, None)
+        if not self._reports:
+            self._loop.call_soon(self._process_reports)
+        self._reports.append(QueuedMessage(message, size, client, self._loop.time(), future, mark, is_report=True))
         return future
+
+    def _process_reports(self) -> None:
+        batch, self._reports = self._reports, []
+        if batch:  # otherwise they were stored before a batch of observations
+            for queued, answer in zip(batch, self._compute_reports(batch), strict=True):
+                self._schedule_reply(answer, queued.reply, None)
+
+    def _compute_reports(self, batch: Sequence[QueuedMessage]) -> list[Answer]:
+        """The answers to reports; an unexpected error affects only this batch."""
+        try:
+            mark = _mark_all(batch)
+            mark("queue")
+            clients = [queued.client for queued in batch]
+            return self.service.report_all([queued.message for queued in batch], clients, mark)
+        except Exception:
+            logger.exception("%d reports could not be answered", len(batch))
+            return [Answer(INTERNAL)] * len(batch)
 
     def _enqueue(self, queued: QueuedMessage) -> FutureReply:
         limits, size, client, reply = self._settings, queued.size, queued.client, queued.reply
@@ -87,6 +107,7 @@ class Batcher:
 
     def _process_batch(self) -> None:
         self._scheduled = False
+        self._process_reports()
         batch = self._next_batch()
         late_before = self._loop.time() - self._settings.patience
         late = [queued for queued in batch if queued.since < late_before]
@@ -240,16 +261,6 @@ class ThreadedBatcher(Batcher):
                 answers |= zip(indices, computed, strict=True)
         self.overloaded += len(groups[True])
         return [answers[index] for index in range(len(batch))]
-
-    def _compute_reports(self, batch: Sequence[QueuedMessage]) -> list[Answer]:
-        try:
-            mark = _mark_all(batch)
-            mark("queue")
-            clients = [queued.client for queued in batch]
-            return self.service.report_all([queued.message for queued in batch], clients, mark)
-        except Exception:
-            logger.exception("%d reports could not be answered", len(batch))
-            return [Answer(INTERNAL)] * len(batch)
 
     def _finish(self, batch: Sequence[QueuedMessage], work: asyncio.Future[list[Answer]]) -> None:
         """In the event loop: send the answers, and release the other messages of these clients."""

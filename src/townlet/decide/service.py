@@ -207,17 +207,16 @@ class Service:
         mark("parse")
         pairs = zip(parsed, clients, strict=True)
         handled = [(report, client) for report, client in pairs if isinstance(report, OutcomeReport)]
-        targets = [ReportTarget(report.id, report.by_territory) for report, _ in handled]
-
-        def attempt() -> list[Answer]:
-            with self.storage.reports(targets) as reported:
-                return [self._handle_report(report, next(reported), client) for report, client in handled]
-
         try:
-            answers = iter(retry(attempt) if handled else [])
+            answers = iter(retry(partial(self._handle_reports, handled)) if handled else [])
         except StorageUnavailable as error:
             answers = iter([Answer(unavailable(error))] * len(handled))
         return [report if isinstance(report, Answer) else next(answers) for report in parsed]
+
+    def _handle_reports(self, reports: Sequence[tuple[OutcomeReport, str]]) -> list[Answer]:
+        """Handle reports, each with the owner id of its sender."""
+        with self.storage.reports([ReportTarget(report.id, report.by_territory) for report, _ in reports]) as reported:
+            return [self._handle_report(report, next(reported), client) for report, client in reports]
 
     def _parse_report(self, message: Mapping[str, Any]) -> OutcomeReport | Answer:
         """The report in a message, or the answer to one that is not handled."""
@@ -268,11 +267,12 @@ class Service:
 
 def retry(attempt: Callable[[], Result]) -> Result:
     """Repeat an attempt while the storage is unavailable: what an attempt has stored is found by the next one."""
-    until = time.monotonic() + RETRY_SECONDS
+    until: float | None = None
     while True:
         try:
             return attempt()
         except StorageUnavailable:
+            until = until or time.monotonic() + RETRY_SECONDS
             if time.monotonic() > until:
                 raise
             time.sleep(RETRY_PAUSE)

@@ -166,7 +166,7 @@ class FileStorage:
     @contextmanager
     def reports(self, targets: Sequence[ReportTarget]) -> Iterator[Iterator[ReportedDecision | None]]:
         """Open the decisions of reports, None if there is none; each is read after what was done to those before it."""
-        with self.lock:
+        with self.lock, self.log.batch():
             numbers = map(self._number_of, targets)
             yield (None if number is None else FileReport(self, number) for number in numbers)
 
@@ -182,7 +182,7 @@ class FileStorage:
 
     def is_unlogged(self, id: str) -> bool:
         """Whether an id was made by `unlogged_id`."""
-        return self.state.ids.resolve(id, self.state.join.last) == UNLOGGED
+        return f"-{UNLOGGED}-" in id and self.state.ids.resolve(id, self.state.join.last) == UNLOGGED
 
     def processes(self) -> list[dict[str, Any]]:
         """Empty: this process is the only one."""
