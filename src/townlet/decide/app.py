@@ -91,7 +91,7 @@ def access(method: str, path: str, game_prefix: str | None = None) -> frozenset[
 
 
 def service_access(domain: Domain) -> dict[str, Any]:
-    """Arguments of a server for the paths, the token headers and the refusals of this domain."""
+    """Arguments of a server for the paths, the token headers and the refusals of this domain, and what it shares."""
     if (http := domain.http) is None:
         return {"access": access}
 
@@ -99,7 +99,10 @@ def service_access(domain: Domain) -> dict[str, Any]:
         return http.error(status, reason) if path.startswith(http.prefix) else None
 
     roles = partial(access, game_prefix=http.prefix)
-    return {"access": roles, "token_headers": http.token_headers, "refusal_body": refusal_body}
+    return {
+        "access": roles, "token_headers": http.token_headers, "refusal_body": refusal_body,
+        "shared_prefix": http.prefix,
+    }  # fmt: skip
 
 
 class ServiceTokens(NamedTuple):

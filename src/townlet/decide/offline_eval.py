@@ -6,7 +6,7 @@ version is compared with the previous one in the same way.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple
 
@@ -220,10 +220,12 @@ class OfflineEvaluator:
             yield_cpu=self._yield_cpu,
         )
 
-    def compare_with_reference(self, rng: np.random.Generator) -> Estimate:
-        """What recent decisions earned minus what the domain's reference policy would have earned, by SNIPS.
+    def compare_with_reference(self, serving: NetworkVersion, rng: np.random.Generator) -> Estimate:
+        """What recent decisions earned minus what the domain's reference policy would have earned.
 
-        The reference does not learn, so experience that was trained on is used too.
+        The reference does not learn, so experience that was trained on is used too. If the policy predicts rewards, the
+        estimate is doubly robust: SNIPS alone would be wrong once the reference's action is hardly ever chosen where it
+        is bad, since it would be judged by the contexts in which it is good. Otherwise it is SNIPS.
         """
         storage, domain = self._storage, self._storage.domain
         with storage.lock:
@@ -233,17 +235,42 @@ class OfflineEvaluator:
             for part in (slice(first, first + CHUNK) for first in range(0, len(batch), CHUNK)):
                 rows = {name: column[part] for name, column in batch.rows.items()}
                 gate = domain.gate(rows, batch.time[part], storage.settings.gate)
-                agrees = domain.baselines[domain.reference](rows, gate, rng) == batch.action[part]
+                reference = domain.baselines[domain.reference](rows, gate, rng)
+                predicted, expected = self._predict_two(
+                    serving, rows, batch.time[part], gate, batch.action[part], reference
+                )
                 known = batch.has_outcome[part]
-                columns.append((batch.outcome[part][known], batch.propensity[part][known], agrees[known]))
+                found = (
+                    batch.outcome[part],
+                    batch.propensity[part],
+                    reference == batch.action[part],
+                    predicted,
+                    expected,
+                )
+                columns.append(tuple(column[known] for column in found))
                 self._yield_cpu()
-        reward, propensity, agrees = map(np.concatenate, zip(*columns, strict=True)) if columns else [np.zeros(0)] * 3
+        joined = map(np.concatenate, zip(*columns, strict=True)) if columns else [np.zeros(0)] * 5
+        reward, propensity, agrees, predicted, expected = joined
+        model = estimate.ModelRewards(predicted, predicted, expected) if self._policy.predict is not None else None
         settings = storage.settings.promotion
         *_, difference = estimate.compare_rewards(
-            reward, propensity, propensity, agrees, rng, resamples=settings.resamples, level=settings.confidence_level,
-            yield_cpu=self._yield_cpu,
+            reward, propensity, propensity, agrees, rng, model=model, resamples=settings.resamples,
+            level=settings.confidence_level, yield_cpu=self._yield_cpu,
         )  # fmt: skip
         return difference
+
+    def _predict_two(
+        self, version: NetworkVersion, rows: Mapping[str, NDArray[Any]], time: Values, gate: GateResult,
+        action: NDArray[np.int64], reference: NDArray[np.int64],
+    ) -> tuple[Values, Values]:  # fmt: skip
+        """Rewards [n] that a version predicts for logged and for reference actions; zeros if it predicts none."""
+        if self._policy.predict is None:
+            return np.zeros(len(action)), np.zeros(len(action))
+        with torch.inference_mode():
+            inputs = [torch.from_numpy(column) for column in self._policy.inputs(rows, time, gate)]
+            predictions = self._policy.predict(version.network, *inputs).double().numpy()
+        every = np.arange(len(action))
+        return predictions[every, action], np.where(gate.send[every, reference], predictions[every, reference], 0.0)
 
     def _compare(
         self, candidate: NetworkVersion, before: NetworkVersion, held: ExperienceBatch, part: slice,

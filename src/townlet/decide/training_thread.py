@@ -269,7 +269,7 @@ class TrainingThread:
         if (serving := storage.versions.serving) is None:
             return
         if storage.domain.reference:
-            self.progress.gain = self._evaluator.compare_with_reference(self._generator)
+            self.progress.gain = self._evaluator.compare_with_reference(serving, self._generator)
         self.progress.parts = storage.domain.evidence(serving.network, list(self._recent))
 
     def _rewind(self) -> None:

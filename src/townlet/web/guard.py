@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import socket
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from http.cookies import CookieError, SimpleCookie
 from typing import Any, Final, NamedTuple
@@ -21,6 +21,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, RedirectRespons
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from townlet.web import tokens
+from townlet.web.cors import Sharing
 from townlet.web.tokens import ANONYMOUS, SAFE_METHODS, OneTimeCodes, Tokens
 
 COOKIE: Final = "townlet_token"  # with the port appended: all ports of a host share cookies
@@ -75,11 +76,12 @@ class Guard:
     def __init__(
         self, app: ASGIApp, hosts: Iterable[str], valid_tokens: Tokens | None, access: tokens.Access, cookie: str,
         codes: OneTimeCodes, origins: Iterable[str] = (), allow_no_origin: bool = False,
-        token_headers: Sequence[str] = (), refusal_body: RefusalBody = no_body,
+        token_headers: Sequence[str] = (), refusal_body: RefusalBody = no_body, shared_prefix: str = "",
     ) -> None:  # fmt: skip
         self._app, self._hosts, self._codes = app, {host.lower() for host in hosts}, codes
         self._tokens, self._access, self._cookie, self._throttle = valid_tokens, access, cookie, tokens.LoginThrottle()
-        self._origins = {origin.lower().rstrip("/") for origin in origins}  # allowed besides the server's own
+        self._origins = frozenset(origin.lower().rstrip("/") for origin in origins)  # allowed besides the server's own
+        self._sharing = Sharing(shared_prefix, self._origins, token_headers)
         self._allow_no_origin = allow_no_origin  # for programs, which send no Origin; browsers do
         self._token_headers, self._refusal_body = token_headers, refusal_body
         self._refused_origins: set[str] = set()
@@ -90,21 +92,28 @@ class Guard:
             return
         headers = Headers(scope=scope)
         credential = self._find_credential(scope, headers)
-        refusal = self._check(scope, headers, credential)
+        refusal = self._check_site(scope, headers)
+        preflight = None if refusal else self._sharing.preflight_headers(scope, headers)
+        if preflight is None and refusal is None:
+            refusal = self._check(scope, headers, credential)
         if scope["type"] == "websocket":
             await (_refuse(scope, refusal, receive, send) if refusal else self._app(scope, receive, send))
             return
-        send, identity = _add_headers(send), scope.get("identity")  # not set if the request was refused earlier
+        send = _add_headers(send, SECURITY_HEADERS | self._sharing.response_headers(scope, headers))
+        identity = scope.get("identity")  # not set if the request was refused earlier
         opens_page = identity is not None and identity.role != tokens.GAME and identity != ANONYMOUS
         if refusal:
             body = self._refusal_body(scope["path"], refusal.status, refusal.reason)
             await _response(refusal, body)(scope, receive, send)
+        elif preflight is not None:
+            await Response(status_code=204, headers=preflight)(scope, receive, send)
         elif credential.from_query and scope["method"] in SAFE_METHODS and opens_page:
             await self._redirect(scope, credential.token)(scope, receive, send)
         else:
             await self._app(scope, _limit_body(receive), send)
 
-    def _check(self, scope: Scope, headers: Headers, credential: Credential) -> Refusal | None:
+    def _check_site(self, scope: Scope, headers: Headers) -> Refusal | None:
+        """Check Host and Origin."""
         hosts = headers.getlist("host")
         host = hosts[0].lower() if len(hosts) == 1 else ""
         if host not in self._hosts:
@@ -117,6 +126,10 @@ class Guard:
         if (changes or origins) and not allowed:
             self._log_refused_origin(headers.get("origin", ""))
             return Refusal(403, "only this server's own page may do that: the Origin is missing or not the server's")
+        return None
+
+    def _check(self, scope: Scope, headers: Headers, credential: Credential) -> Refusal | None:
+        """Check token, role and size."""
         if refusal := self._authorize(scope, credential):
             return refusal
         length = headers.get("content-length", "0")
@@ -258,11 +271,11 @@ def _limit_body(receive: Receive) -> Receive:
     return limited_receive
 
 
-def _add_headers(send: Send) -> Send:
+def _add_headers(send: Send, added: Mapping[str, str]) -> Send:
     async def send_with_headers(message: Message) -> None:
         if message["type"] == "http.response.start":
             headers = MutableHeaders(scope=message)
-            for name, value in SECURITY_HEADERS.items():
+            for name, value in added.items():
                 headers.setdefault(name, value)
         await send(message)
 

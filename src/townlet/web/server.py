@@ -41,7 +41,8 @@ class Server:
     def __init__(
         self, host: str, port: int, tokens: Tokens | None, names: Iterable[str] = (), origins: Iterable[str] = (),
         allow_no_origin: bool = False, access: Access = default_access, token_headers: Sequence[str] = (),
-        refusal_body: RefusalBody = no_body, log_config: dict[str, Any] | None = LOGGING_CONFIG,
+        refusal_body: RefusalBody = no_body, shared_prefix: str = "",
+        log_config: dict[str, Any] | None = LOGGING_CONFIG,
     ) -> None:  # fmt: skip
         if tokens is None and not is_loopback(host):
             what = f"without a token, anyone who can reach {host} could operate this server"
@@ -53,7 +54,7 @@ class Server:
         self._guard = partial(
             Guard, hosts=allowed_hosts(host, self.port, names), valid_tokens=tokens, access=access,
             cookie=f"{COOKIE}_{self.port}", codes=self._codes, origins=origins, allow_no_origin=allow_no_origin,
-            token_headers=token_headers, refusal_body=refusal_body,
+            token_headers=token_headers, refusal_body=refusal_body, shared_prefix=shared_prefix,
         )  # fmt: skip
         self._log_config = log_config  # None: the program has configured its logs
         self._server: uvicorn.Server | None = None

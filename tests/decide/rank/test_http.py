@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import http.client
 import json
 import signal
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from http.client import HTTPMessage
 from pathlib import Path
 from typing import Any
 
@@ -48,10 +50,13 @@ CONVERSATION: tuple[tuple[str, dict[str, Any] | None, int], ...] = (
 )  # fmt: skip
 
 
+PAGE = "http://shop.example"  # an allowed origin
+
+
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
     process = Process(
-        tmp_path_factory.mktemp("rank"), "rank", "learning.interval=0.1", "memory.expire_after=3600"
+        tmp_path_factory.mktemp("rank"), "rank", "learning.interval=0.1", "memory.expire_after=3600", "--origin", PAGE
     ).start()
     yield process.wait()
     process.end(signal.SIGTERM)
@@ -114,6 +119,37 @@ def test_tokens_and_errors_have_the_shape_of_the_api(server: Process) -> None:
     for data, status in ((b"{", 400), (b"[]", 400), (strange, 400), (b" " * 300_000, 413)):
         found, answer = post(server, path, data)
         assert (found, set(answer)) == (status, {"error"})
+
+
+def ask_as_page(
+    server: Process, method: str, path: str, origin: str, headers: dict[str, str], body: str | None = None
+) -> tuple[int, HTTPMessage]:
+    """Status and headers of an answer to a page of this origin."""
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=20)
+    connection.request(method, path, body, {"Origin": origin, **headers})
+    answer = connection.getresponse()
+    answer.read()
+    connection.close()
+    return answer.status, answer.headers
+
+
+def test_pages_of_allowed_origins_may_use_the_api_and_nothing_else(server: Process) -> None:
+    rank, body = "/personalizer/v1.0/rank", json.dumps({"actions": [{"id": "a"}]})
+    preflight = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": f"content-type,{KEY}"}
+    status, found = ask_as_page(server, "OPTIONS", rank, PAGE, preflight)
+    assert (status, found["Access-Control-Allow-Origin"], found["Access-Control-Allow-Methods"]) == (204, PAGE, "POST")
+    assert {"Authorization", "Content-Type", KEY} == set(found["Access-Control-Allow-Headers"].split(", "))
+    assert found["Vary"] == "Origin"
+    for token, expected in ((GAME, 201), (VIEWER, 403), ("not-a-token-of-this-service", 401)):
+        status, found = ask_as_page(server, "POST", rank, PAGE, {KEY: token}, body)
+        assert (status, found["Access-Control-Allow-Origin"]) == (expected, PAGE)  # it may read the reason too
+        assert "Access-Control-Allow-Credentials" not in found
+    refused = [(rank, f"{PAGE}.evil.example"), (rank, "null"), (rank, "https://shop.example")]
+    for path, origin in [*refused, ("/api/decide/stats", PAGE), ("/api/decide/gate-only", PAGE), ("/", PAGE)]:
+        for method, headers in (("OPTIONS", preflight), ("POST", {"Authorization": f"Bearer {OPERATOR}"})):
+            status, found = ask_as_page(server, method, path, origin, headers, "{}")
+            assert not [name for name in found if name.lower().startswith("access-control-")], (method, path, origin)
+            assert status >= 400
 
 
 def test_an_event_may_be_ranked_by_http_and_rewarded_over_the_websocket(server: Process) -> None:

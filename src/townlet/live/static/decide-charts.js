@@ -42,7 +42,7 @@ export class Bars {
     this.box = el('div', { class: 'bars' }, this.title, this.list);
   }
 
-  /** @param {BarLine[]} lines */
+  /** Show these bars in this order. @param {BarLine[]} lines */
   show(lines) {
     for (const { name, share, text, title, kind } of lines) {
       const { line, bar, value } = this.lines.get(name) ?? this.add(name);
@@ -56,6 +56,8 @@ export class Bars {
     }
     const names = new Set(lines.map((line) => line.name));
     for (const [name, { line }] of this.lines) line.hidden = !names.has(name);
+    const order = lines.flatMap(({ name }) => this.lines.get(name)?.line ?? []);
+    if (order.some((line, k) => this.list.children[k] !== line)) this.list.prepend(...order);
     this.box.hidden = !lines.length;
   }
 

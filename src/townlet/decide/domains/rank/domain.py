@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import nn
 
@@ -18,11 +16,11 @@ from townlet.decide.domains.rank import messages
 from townlet.decide.domains.rank.features import COLUMNS, MAX_ACTIONS
 from townlet.decide.domains.rank.game import NewsSite
 from townlet.decide.domains.rank.http import HTTP
+from townlet.decide.domains.rank.influence import namespace_influence
 from townlet.decide.domains.rank.networks import RewardNetwork
 from townlet.decide.domains.rank.policies import FIXED, POLICIES, RankOptions
 
 ALLOWED, EXCLUDED = range(2)
-MAX_PARTS: Final = 24  # namespaces that are rated, the most frequent ones
 
 Floats = NDArray[np.float64]
 
@@ -91,27 +89,10 @@ class Rank(domain.Stateless):
         return {"kind": "bars", "values": counts[:used].tolist(), "labels": labels, "noun": "position"}
 
     def evidence(self, network: nn.Module, requests: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-        """Mean change of the predicted advantage of an action over the others if a namespace is ignored."""
+        """Influence of each namespace of these requests."""
         assert isinstance(network, RewardNetwork)
-        encoded = [messages.parse_request(message)[1] for message in requests]
-        namespaces = Counter(name for one in encoded for name in dict.fromkeys(one.namespaces))
-        if not namespaces:
-            return {}
-        names = np.array([one.namespaces + [""] * (len(one.row["index"]) - len(one.namespaces)) for one in encoded])
-        index, value, bounds, allowed = (
-            torch.from_numpy(np.stack([one.row[key] for one in encoded])) for key in COLUMNS
-        )
-
-        def advantages(keep: torch.Tensor | None) -> torch.Tensor:
-            with torch.inference_mode():
-                rewards = network.predict(index, value, bounds, keep)[..., -1] * allowed
-            return (rewards - rewards.sum(1, keepdim=True) / allowed.sum(1, keepdim=True)) * allowed
-
-        complete, count = advantages(None), allowed.sum()
-        return {
-            name: float((advantages(torch.from_numpy(names != name)) - complete).abs().sum() / count)
-            for name, _ in namespaces.most_common(MAX_PARTS)
-        }
+        events = [messages.parse_request(message)[1] for message in requests]
+        return namespace_influence(network, events) if events else {}
 
 
 DOMAIN: Final[domain.Domain] = Rank()

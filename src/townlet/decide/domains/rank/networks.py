@@ -69,13 +69,13 @@ class RewardNetwork(nn.Module, ABC):
             self.register_buffer(name, torch.zeros(1 << STATISTICS_BITS))
         self.register_buffer("events", torch.zeros(()))  # that this network may have learned from
 
-    def standardize(self, index: Tensor, value: Tensor, bounds: Tensor, keep: Tensor | None = None) -> Tensor:
-        """The values [B, F], numbers with mean 0 and variance 1; those that `keep` [B, F] does not mark are 0."""
+    def standardize(self, index: Tensor, value: Tensor, bounds: Tensor) -> Tensor:
+        """The values [B, F], numbers with mean 0 and variance 1."""
         scale = torch.where(self.square > MIN_DEVIATION**2, self.square.clamp(min=MIN_DEVIATION**2).rsqrt(), 0.0)
         out = torch.zeros_like(value)
         arrays = (tensor.numpy() for tensor in (index, value, bounds, self.mean, scale))
         _kernels().standardize(*arrays, np.float32(LIMIT), out.numpy())
-        return out if keep is None else out * keep
+        return out
 
     def observe(self, index: Tensor, value: Tensor, bounds: Tensor, events: int) -> None:
         """Update the statistics of the numbers, before learning from these events; `events`: how many there were."""
@@ -85,8 +85,8 @@ class RewardNetwork(nn.Module, ABC):
         _kernels().observe(*arrays, np.float32(STATISTICS_MEMORY), *statistics)
 
     @abstractmethod
-    def predict(self, index: Tensor, value: Tensor, bounds: Tensor, keep: Tensor | None = None) -> Tensor:
-        """Predicted rewards of all actions [B, K, H], by each head; the last one ranks. `keep`: features to use."""
+    def predict(self, index: Tensor, value: Tensor, bounds: Tensor) -> Tensor:
+        """Predicted rewards of all actions [B, K, H], by each head; the last one ranks."""
 
     def forward(self, index: Tensor, value: Tensor, bounds: Tensor, allowed: Tensor) -> Tensor:
         """Log-probabilities [B, K], −∞ for actions that may not be chosen."""
@@ -101,8 +101,8 @@ class LinearRewards(RewardNetwork):
         super().__init__(heads, use_ids, exploration)
         self.table = ZeroTable(1 << bits, heads)
 
-    def predict(self, index: Tensor, value: Tensor, bounds: Tensor, keep: Tensor | None = None) -> Tensor:
-        standardized = self.standardize(index, value, bounds, keep)
+    def predict(self, index: Tensor, value: Tensor, bounds: Tensor) -> Tensor:
+        standardized = self.standardize(index, value, bounds)
         scores: Tensor = PairScores.apply(self.table.weight, index, standardized, bounds, self.first)  # type: ignore[no-untyped-call]
         return scores
 
@@ -115,10 +115,10 @@ class MlpRewards(RewardNetwork):
         self.body = MLP(2 * FOLDED, (HIDDEN,), "relu", layer_norm=False)
         self.out = make_head(HIDDEN, heads, OUTPUT_GAIN)
 
-    def predict(self, index: Tensor, value: Tensor, bounds: Tensor, keep: Tensor | None = None) -> Tensor:
+    def predict(self, index: Tensor, value: Tensor, bounds: Tensor) -> Tensor:
         rows, actions = len(index), bounds.shape[1] - 2
         context, each = torch.zeros(rows, FOLDED), torch.zeros(rows, actions, FOLDED)
-        arrays = (tensor.numpy() for tensor in (index, self.standardize(index, value, bounds, keep), bounds))
+        arrays = (tensor.numpy() for tensor in (index, self.standardize(index, value, bounds), bounds))
         _kernels().fold(*arrays, self.first, context.numpy(), each.numpy())
         used = int((bounds[:, 1:-1] < bounds[:, 2:]).sum(1).max()) if rows else 0
         both = torch.cat((context[:, None].expand(-1, used, -1), each[:, :used]), -1)
