@@ -308,12 +308,13 @@ class FileBatch:
 
     def write(self, event: events.Event, observation: Observation | None = None) -> int | None:
         record = self._storage.try_write(event, observation)
-        if record is None and isinstance(event, events.OutcomeRecorded):
+        if isinstance(event, events.DecisionMade):
+            if surplus := self._state.surplus_territories:
+                self._storage.try_write(events.TerritoriesEvicted(surplus))
+        elif record is None and isinstance(event, events.OutcomeRecorded):
             self._storage.miss(event.number)
-        if record is None and isinstance(event, events.DecisionsExpired):
+        elif record is None and isinstance(event, events.DecisionsExpired):
             self._storage.miss(*event.numbers)
-        if isinstance(event, events.DecisionMade) and (surplus := self._state.surplus_territories):
-            self._storage.try_write(events.TerritoriesEvicted(surplus))
         return record
 
     @contextmanager
