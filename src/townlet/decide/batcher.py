@@ -234,7 +234,7 @@ class ThreadedBatcher(Batcher):
         self._scheduled = False
         if not self._idle or self._count < self._in_progress or not (batch := self._next_batch()):
             return  # continued when more messages arrive, or a batch is finished
-        for client in {queued.client for queued in batch}:
+        for client in dict.fromkeys(queued.client for queued in batch):
             self._held[client] = self._queues.pop(client, deque())
         self._idle -= 1
         self._in_progress += len(batch)
@@ -268,7 +268,7 @@ class ThreadedBatcher(Batcher):
         self._in_progress -= len(batch)
         for queued, answer in zip(batch, work.result(), strict=True):
             self._schedule_reply(answer, queued.reply, None if queued.is_report else queued.since)
-        for client in {queued.client: None for queued in batch}:
+        for client in dict.fromkeys(queued.client for queued in batch):
             if held := self._held.pop(client):
                 self._queues[client] = held
         self._schedule()

@@ -201,10 +201,8 @@ def cause_names(world: World) -> tuple[str, ...]:
 def cause_codes(world: World, meters: NDArray[Any]) -> NDArray[np.int64]:
     """The codes [k] for final meters [k, M]: the first empty lethal meter, else time."""
     t = world.tables
-    applies = np.ones((len(meters), len(t.lethal) + 1), np.bool_)  # time, the last, always does
-    np.less(meters[:, t.lethal], t.tolerance, out=applies[:, :-1])
-    codes: NDArray[np.int64] = applies.argmax(axis=1)
-    return codes
+    empty = meters[:, t.lethal] < t.tolerance
+    return np.where(empty.any(axis=1), empty.argmax(axis=1), len(t.lethal))
 
 
 def cause_of_death(world: World, meters: tuple[float, ...]) -> str:

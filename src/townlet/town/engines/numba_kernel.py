@@ -188,9 +188,10 @@ def find_causes(state, w, rows, causes):  # type: ignore[no-untyped-def]
     """Why the episodes of some rows ended, in causes [len(rows)]: the codes of `state.cause_codes`."""
     for k in range(len(rows)):
         causes[k] = len(w.lethal)
-        for m in range(len(w.lethal) - 1, -1, -1):
+        for m in range(len(w.lethal)):
             if state[rows[k]].meters[w.lethal[m]] < w.tolerance:
                 causes[k] = m
+                break
 
 
 @kernel
