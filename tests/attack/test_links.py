@@ -24,14 +24,43 @@ from train.tiny import tiny
 
 SEGMENT = "LAST-SEGMENT"  # replaced with the name of the file
 IN_RUNS = (
-    "log.txt", "tune.yaml", "meta.json", "metrics.csv", "metrics.db", "metrics.db-wal", "metrics.db-shm",
-    "metrics.db-journal", "checkpoints", "checkpoints/.new-abc", "snapshots", "tensorboard", "plots", "videos",
-    "live.feed", "wandb", "wandb/run-1/debug.log",
-)  # fmt: skip
+    "log.txt",
+    "tune.yaml",
+    "meta.json",
+    "metrics.csv",
+    "metrics.db",
+    "metrics.db-wal",
+    "metrics.db-shm",
+    "metrics.db-journal",
+    "checkpoints",
+    "checkpoints/.new-abc",
+    "snapshots",
+    "tensorboard",
+    "plots",
+    "videos",
+    "live.feed",
+    "wandb",
+    "wandb/run-1/debug.log",
+)
 IN_SERVICES = (
-    LOG, f"{LOG}/{SEGMENT}", f"{LOG}/control", f"{LOG}/lock", VERSIONS, f"{VERSIONS}/serving.jsonl",
-    f"{VERSIONS}/.new-abc", "snapshots", "tokens.json",
-)  # fmt: skip
+    LOG,
+    f"{LOG}/{SEGMENT}",
+    f"{LOG}/control",
+    f"{LOG}/lock",
+    VERSIONS,
+    f"{VERSIONS}/serving.jsonl",
+    f"{VERSIONS}/.new-abc",
+    "snapshots",
+    "tokens.json",
+)
+
+
+def serve(folder: Path, visits: int) -> None:
+    """Serve some visits, save a snapshot and stop."""
+    service, training, clock = start_service(folder)
+    run_visits(service, training, clock, visits)
+    service.storage.save_snapshot()
+    service.storage.close()
 
 
 @pytest.fixture(scope="module")
@@ -45,10 +74,7 @@ def paused(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a service with versions and a snapshot; copy it before use."""
     folder = tmp_path_factory.mktemp("links") / "ads"
-    service, training, clock = start_service(folder)
-    run_visits(service, training, clock, 60)
-    service.storage.save_snapshot()
-    service.storage.close()
+    serve(folder, 60)
     return folder
 
 
@@ -101,10 +127,8 @@ def test_service_does_not_write_through_links(name: str, stopped: Path, tmp_path
     folder = Path(shutil.copytree(stopped, tmp_path / "ads"))
     name = name.replace(SEGMENT, max(path.name for path in (folder / LOG).glob("*.wal")))
     before = move_out(folder / name, tmp_path / "elsewhere")
-    with pytest.raises(TownletError, match=f"{name} is a symbolic link"):  # noqa: PT012
-        service, training, clock = start_service(folder)
-        run_visits(service, training, clock, 20)
-        service.storage.close()
+    with pytest.raises(TownletError, match=f"{name} is a symbolic link"):
+        serve(folder, 20)
     assert contents(tmp_path / "elsewhere") == before
 
 
