@@ -271,7 +271,7 @@ def test_a_run_whose_last_checkpoint_became_a_link_does_not_resume_from_an_older
     assert newest(run).env_steps < last.env_steps
     with MetricsReader(run.metrics_file) as metrics:
         before = content_digest(metrics)
-    with pytest.raises(TownletError, match=f"{last.name} is a link"):
+    with pytest.raises(TownletError, match=f"{last.name} is a symbolic link"):
         resume(run, pause_at=LATER)
     with MetricsReader(run.metrics_file) as metrics:
         assert content_digest(metrics) == before

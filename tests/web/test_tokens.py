@@ -117,7 +117,7 @@ def test_symlink_instead_of_token_file_is_not_followed(tmp_path: Path) -> None:
     folder = tmp_path / "decisions"
     folder.mkdir()
     os.symlink(elsewhere, folder / "tokens.json")
-    with pytest.raises(TownletError, match="cannot read the token file"):
+    with pytest.raises(TownletError, match=r"tokens\.json is a symbolic link"):
         load_service_tokens(folder, None)
 
 

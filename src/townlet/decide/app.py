@@ -28,7 +28,8 @@ from townlet.decide.service import Service
 from townlet.decide.settings import DecideSettings
 from townlet.decide.stats import ServiceStats
 from townlet.decide.storage import TOKENS
-from townlet.decide.storage.file import FileStorage, MonotonicClock, check_service_folder
+from townlet.decide.storage.file import FileStorage, MonotonicClock
+from townlet.decide.storage.folder import open_service_folder
 from townlet.decide.storage.log import LogStopped
 from townlet.decide.storage.serving_log import ServingChange
 from townlet.decide.training_thread import Learning, NoLearning, TrainingThread
@@ -126,7 +127,7 @@ def load_service_tokens(folder: Path, token_file: Path | None) -> ServiceTokens:
     if set(given) == set(ROLES):
         return ServiceTokens(Tokens(given), "the environment")
     path = folder / TOKENS
-    check_service_folder(folder)
+    open_service_folder(folder)
     new = False
     if not os.path.lexists(path):
         new = _create_token_file(path)
@@ -139,7 +140,6 @@ def _create_token_file(path: Path) -> bool:
     """Create tokens in a file readable by its owner only; False if another process created it first."""
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
-        disk.make_folder(path.parent)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         with open(os.open(temporary, flags, 0o600), "wb") as file:
             file.write(json.dumps({role: tokens.new_token() for role in ROLES}, indent=2).encode() + b"\n")

@@ -14,7 +14,7 @@ from townlet.live.messages import Message
 from townlet.live.names import first_name
 from townlet.live.playback import TownEpisode, TrainingPlayback
 from townlet.live.protocol import RunStatus
-from townlet.runs import checkpoint, snapshots
+from townlet.runs import checkpoint, disk, snapshots
 from townlet.runs.checkpoint import Checkpoint
 from townlet.runs.feed import EPISODE_ENDED, ROWS_OVERVIEW, Feed
 from townlet.runs.folder import SHIPPED, Run
@@ -40,6 +40,7 @@ def find_run(root: Path, name: str) -> Run:
     """A run of `root` or a shipped agent by its exact name, never by a path, so that no request can leave `root`."""
     for run in (*Run.list(root), *Run.list(SHIPPED)):
         if run.name == name:
+            disk.refuse_links(run.path)
             return run
     raise NotFound(f"there is no run '{name[:80]}'", "choose one from the list of runs")
 

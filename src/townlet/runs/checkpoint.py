@@ -76,13 +76,6 @@ def paths(folder: Path) -> list[Path]:
     return sorted((folder / name for name in names), key=step_and_serial)
 
 
-def reject_symlinks(folder: Path) -> None:
-    """Raise an error for links named like checkpoints: since they are ignored, an older checkpoint would be used."""
-    if links := [path for path in folder.iterdir() if NAME_PATTERN.fullmatch(path.name) and path.is_symlink()]:
-        what = f"{min(links).name} is a link, not a checkpoint"
-        raise TownletError(what, "move the folder itself there, or remove the link", min(links))
-
-
 def latest(folder: Path) -> Checkpoint | None:
     """The latest checkpoint, or None. Read-only, so safe for viewers during a commit."""
     folders = paths(folder)

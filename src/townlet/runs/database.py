@@ -135,6 +135,8 @@ def sqlite_errors(path: Path) -> Iterator[None]:
 
 def connect(path: Path, read_only: bool) -> sqlite3.Connection:
     """A connection to a metrics database, whose tables are checked; a writer creates them in a new file."""
+    if path.is_symlink():  # SQLite would create files beside its target, even to read it
+        raise TownletError(f"{path.name} is a symbolic link", "put the file itself there", path)
     if read_only and not path.exists():
         fix = "`townlet train --resume` starts new ones; the checkpoints can be used without them"
         raise TownletError("this run has no metrics", fix, path)

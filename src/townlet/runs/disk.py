@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import secrets
 import shutil
 import stat
@@ -28,6 +29,9 @@ ERRNO_MESSAGES: Final = {
     errno.ENOTDIR: ("a part of the path is a file, not a folder", "name a folder"),
     errno.ELOOP: ("it is a symbolic link", "put the file itself there"),
 }
+PRIVATE: Final = 0o700  # mode of a folder that only its owner can enter, whatever the modes of the files in it
+# Weights & Biases creates these links, and replaces them without following them.
+WANDB_LINKS: Final = re.compile(r"wandb/(latest-run|debug\.log|debug-internal\.log|[^/]+/logs/debug-core\.log)")
 
 
 def describe_error(error: OSError, failure: str, then: str = "") -> TownletError:
@@ -75,7 +79,7 @@ def rewrite_file(path: Path) -> None:
         os.close(descriptor)
 
 
-def make_folder(path: Path) -> None:
+def make_folder(path: Path, mode: int = 0o777) -> None:
     """Create a folder and its missing parents unless they exist, and fsync their names.
 
     The name of an existing folder is fsynced too: a process that was killed after creating it may not have done so.
@@ -86,13 +90,35 @@ def make_folder(path: Path) -> None:
         return
     if not path.parent.is_dir():
         make_folder(path.parent)
-    path.mkdir(exist_ok=True)
+    path.mkdir(mode, exist_ok=True)
     try:
         sync_folder(path.parent)
     except OSError:
         with suppress(OSError):
             path.rmdir()  # otherwise the next call would assume that its name is durable
         raise
+
+
+def refuse_links(folder: Path) -> None:
+    """Raise an error if something below a folder is neither a file nor a folder: a link may lead out of it.
+
+    The folder itself may be a link. Call this before using a folder that may come from elsewhere.
+    """
+    folders, others = [str(folder)], list[str]()
+    with os_errors(f"cannot read {folder}"):
+        while folders:
+            with suppress(FileNotFoundError, NotADirectoryError), os.scandir(folders.pop()) as entries:
+                for entry in entries:
+                    if entry.is_dir(follow_symlinks=False):
+                        folders.append(entry.path)
+                    elif not entry.is_file(follow_symlinks=False):
+                        others.append(entry.path)
+    for path in map(Path, others):
+        name = path.relative_to(folder).as_posix()
+        if os.path.lexists(path) and not WANDB_LINKS.fullmatch(name):  # a running process may have just removed it
+            kind = "symbolic link" if path.is_symlink() else "pipe, socket or device"
+            fix = "remove it, or put the file or folder itself there; only the whole folder may be a link"
+            raise TownletError(f"{name} is a {kind}, which could lead out of the folder", fix, folder)
 
 
 def remove_tree(path: Path) -> None:

@@ -157,7 +157,7 @@ class Run:
         checksums = {file: hashlib.sha256(text).hexdigest() for file, text in texts.items()}
         try:
             disk.make_folder(root)
-            new.path.mkdir()
+            new.path.mkdir(disk.PRIVATE)
             disk.write_new(new.tune_file, tune_text.encode())
             if world_texts:
                 new.worlds.mkdir()
@@ -182,8 +182,14 @@ class Run:
     def open(cls, name_or_path: str | Path, root: Path = Path("runs")) -> Run:
         """Find a run: a path, a name below `root` or a unique prefix of one, "latest", or a shipped run.
 
-        For ENV:VARIANT, the newest run of that recipe.
+        For ENV:VARIANT, the newest run of that recipe. A run with links in its folder is refused.
         """
+        run = cls._find(name_or_path, root)
+        disk.refuse_links(run.path)
+        return run
+
+    @classmethod
+    def _find(cls, name_or_path: str | Path, root: Path) -> Run:
         name = str(name_or_path).rstrip("/")
         if ":" in name and not Path(name).exists():
             return cls._newest_of(name, root)

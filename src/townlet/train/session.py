@@ -87,8 +87,7 @@ def resume(
     loaded = reopen(run, overrides)
     all_overrides = [*run.meta().get("resumed_with", ()), *overrides]
     with Lock(run.path) as lock:  # taken before reading: another process may still add a checkpoint
-        if run.checkpoints.is_dir():
-            checkpoint.reject_symlinks(run.checkpoints)
+        disk.refuse_links(run.path)
         last = checkpoint.latest(run.checkpoints)
         if last is None:
             training, init_from = _build_new(loaded, run.path.parent, group)

@@ -32,6 +32,7 @@ class BackupSummary(NamedTuple):
 
 def backup(folder: Path, to: Path) -> BackupSummary:
     """Copy a service to a new folder, which appears complete or not at all."""
+    disk.refuse_links(folder)
     if not (folder / LOG).is_dir():
         raise TownletError(f"{folder} has no decision log", "name the folder of a service", folder)
     with new_folder(to) as temporary:
@@ -46,7 +47,7 @@ def new_folder(to: Path) -> Iterator[Path]:
     temporary = to.parent / f".{to.name}.{secrets.token_hex(4)}"
     try:
         disk.make_folder(to.parent)
-        os.mkdir(temporary)
+        os.mkdir(temporary, disk.PRIVATE)
         for name in (LOG, VERSIONS, SNAPSHOTS):
             os.mkdir(temporary / name)
         yield temporary
@@ -145,11 +146,11 @@ def _copy_log(folder: Path, target: Path, original: control.ControlData) -> tupl
 
 
 def copy_tokens(folder: Path, target: Path) -> None:
-    """Copy the tokens of a service, readable only by its owner."""
-    _write(target / TOKENS, disk.read_bounded(folder / TOKENS, 1 << 20), 0o600)
+    """Copy the tokens of a service."""
+    _write(target / TOKENS, disk.read_bounded(folder / TOKENS, 1 << 20))
 
 
-def _write(path: Path, data: bytes, mode: int = 0o644) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+def _write(path: Path, data: bytes) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     with open(descriptor, "wb") as file:
         file.write(data)

@@ -21,7 +21,8 @@ from townlet.decide.join import DecisionCounts, OutcomeStatus
 from townlet.decide.recovery import first_start, read_events, recover_folder
 from townlet.decide.settings import DecideSettings, settings_hash
 from townlet.decide.state import UNLOGGED, ServiceState
-from townlet.decide.storage import LOG, SNAPSHOTS, TOKENS, VERSIONS, StorageNotice, snapshots
+from townlet.decide.storage import LOG, SNAPSHOTS, VERSIONS, StorageNotice, snapshots
+from townlet.decide.storage.folder import open_service_folder
 from townlet.decide.storage.log import LogStopped, WriteAheadLog
 from townlet.decide.storage.protocol import ReportedDecision, ReportTarget, StoredReply, TerritoryUse
 from townlet.decide.storage.retention import needed_versions, plan_retention
@@ -65,7 +66,7 @@ class FileStorage:
         self.lock = threading.RLock()
         self.gate_hash = settings_hash(settings.gate)
         self._missed = set[int]()  # pending decisions whose next observation was not logged
-        check_service_folder(folder)
+        open_service_folder(folder)
         check = partial(check_references, folder)
         self.log = WriteAheadLog(folder / LOG, settings.segment_bytes, accept_data_loss=accept_data_loss, check=check)
         try:
@@ -347,11 +348,3 @@ class FileReport:
 
     def contradict(self) -> None:
         self._join.count_contradicting()
-
-
-def check_service_folder(folder: Path) -> None:
-    """Refuse a folder that has contents but no log."""
-    names = {path.name for path in folder.iterdir() if path.name[0] != "."} if folder.is_dir() else set()
-    if names - {TOKENS} and LOG not in names:
-        what = f"{folder} is not the folder of a service: it contains {min(names - {TOKENS})}"
-        raise TownletError(what, "choose an empty folder, or a new one, with --folder")

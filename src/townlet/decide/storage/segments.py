@@ -322,7 +322,7 @@ class SegmentWriter:
         elif path.exists():
             os.rename(path, self._folder / f"torn-{self._first:012d}-{timestamp()}.bin")
         self._created = path
-        self._descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        self._descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         self._size = HEADER.size
         try:
             header = HEADER.pack(MAGIC, VERSION, self._first, self._log_id, 0)[: -CHECKSUM.size]

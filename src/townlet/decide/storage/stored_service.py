@@ -14,6 +14,7 @@ from townlet.decide.storage.serving_log import ServingChange
 from townlet.decide.storage.snapshots import Snapshot
 from townlet.errors import TownletError
 from townlet.interfaces.state import State
+from townlet.runs import disk
 from townlet.runs.verify import IntegrityReport
 
 CHUNK: Final = 5000  # records of a copy that are written together
@@ -84,6 +85,7 @@ def open_stored(where: str | Path) -> StoredService:
         raise TownletError(f"{where} is not a URL of PostgreSQL", "write postgresql://user@host/database")
     from townlet.decide.storage.service_folder import ServiceFolder
 
+    disk.refuse_links(Path(where))
     return ServiceFolder(Path(where))
 
 
