@@ -91,18 +91,18 @@ def test_an_agent_acts_as_in_its_own_world_if_only_the_order_and_unseen_places_d
     engines = [make_engine(world, ROWS, "torch") for world in worlds]
     for engine in engines:
         engine.reset(seed)
+    known = [other.actions.index(action) for action in own.actions]
     for _ in range(STEPS):
-        (obs, mask), there = [(engine.obs.clone(), engine.mask.clone()) for engine in engines]
-        assert torch.equal(mapping.observation(there[0]), obs)
-        assert torch.equal(mapping.mask(*there), mask)
-        here, chosen = (policy.act(*seen, greedy=greedy) for policy, seen in zip(policies, ((obs, mask), there)))
-        assert [own.actions[a] for a in here] == [other.actions[a] for a in chosen]
-        outputs, shown = (policy.outputs(*seen) for policy, seen in zip(policies, ((obs, mask), there)))
+        seen, there = [(engine.obs.clone(), engine.mask.clone()) for engine in engines]
+        assert torch.equal(mapping.observation(there[0]), seen[0])
+        assert torch.equal(mapping.mask(*there), seen[1])
+        outputs, shown = policies[0].outputs(*seen), policies[1].outputs(*there)
         for name, values in outputs.items():
-            known = [other.actions.index(action) for action in own.actions]
             assert torch.equal(shown[name][:, known], values)
         assert torch.allclose(shown["probabilities"].sum(-1), torch.ones(ROWS))
-        for engine, actions in zip(engines, (here, chosen), strict=True):
+        chosen = [policies[0].act(*seen, greedy=greedy), policies[1].act(*there, greedy=greedy)]
+        assert [own.actions[a] for a in chosen[0]] == [other.actions[a] for a in chosen[1]]
+        for engine, actions in zip(engines, chosen, strict=True):
             engine.step(actions.numpy())
 
 
@@ -118,7 +118,7 @@ def edited_worlds(draw: Draw) -> tuple[World, World]:
             places.remove(place)
         elif change == "rename":
             place["name"] += " B"
-    new = [{"name": name} for name in NEW_PLACES[: draw(st.integers(0, 2))]]
+    new: list[Document] = [{"name": name} for name in NEW_PLACES[: draw(st.integers(0, 2))]]
     kept = {**doc, "affordances": places}
     if doc["map"].get("layout", "shuffled") == "fixed":
         new = [{**place, "cell": cell} for place, cell in zip(new, free_cells(kept), strict=False)]

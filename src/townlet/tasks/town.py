@@ -236,7 +236,8 @@ class TownTask:
         """The interface, and the map for reports."""
         world = self.worlds.training
         places = dict(zip(world.affordances, world.tables.cell_of[0].tolist(), strict=True))
-        return {"interface": self.interface, "size": list(world.size), "places": None if world.tables.shuffled else places}
+        where = None if world.tables.shuffled else places
+        return {"interface": self.interface, "size": list(world.size), "places": where}
 
     def files(self) -> dict[str, str]:
         return {role: world_text(world, role) for role, world in self.worlds._asdict().items()}
