@@ -98,7 +98,9 @@ def test_an_agent_acts_as_in_its_own_world_if_only_the_order_and_unseen_places_d
         assert torch.equal(mapping.mask(*there), seen[1])
         outputs, shown = policies[0].outputs(*seen), policies[1].outputs(*there)
         for name, values in outputs.items():
-            assert torch.equal(shown[name][:, known], values)
+            assert torch.equal(shown[name][:, known][seen[1]], values[seen[1]])
+            best = shown[name].masked_fill(~there[1], -torch.inf).amax(-1)  # what the page calls its favorite
+            assert torch.equal(best, values.masked_fill(~seen[1], -torch.inf).amax(-1))
         assert torch.allclose(shown["probabilities"].sum(-1), torch.ones(ROWS))
         chosen = [policies[0].act(*seen, greedy=greedy), policies[1].act(*there, greedy=greedy)]
         assert [own.actions[a] for a in chosen[0]] == [other.actions[a] for a in chosen[1]]

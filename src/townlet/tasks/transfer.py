@@ -167,11 +167,14 @@ class MappedPolicy(Policy):
     def outputs(
         self, obs: Tensor, mask: Tensor | None = None, episode_start: Tensor | None = None
     ) -> dict[str, Tensor]:
-        """As in `Policy`; an action that did not exist in training has probability 0 and the lowest other output."""
-        outputs = super().outputs(*self._mapped(obs, mask), episode_start)
-        lowest = {name: values.amin(-1, keepdim=True) for name, values in outputs.items()}
-        lowest["probabilities"] = torch.zeros_like(lowest["probabilities"])
-        return {name: self._mapping.outputs(values, lowest[name]) for name, values in outputs.items()}
+        """As in `Policy`; an action that is not valid for it has probability 0 and the lowest other output."""
+        obs, valid = self._mapped(obs, mask)
+        outputs = super().outputs(obs, valid, episode_start)
+        mapped = {}
+        for name, values in outputs.items():
+            lowest = values.new_zeros(len(values), 1) if name == "probabilities" else values.amin(-1, keepdim=True)
+            mapped[name] = self._mapping.outputs(torch.where(valid, values, lowest), lowest)
+        return mapped
 
     def _mapped(self, obs: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
         if mask is None:
