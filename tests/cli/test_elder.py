@@ -17,6 +17,19 @@ def test_elder_survives_and_works(townlet: Program, tmp_path: Path) -> None:
     assert found["trained"]["earns_money"] == 1.0
 
 
+def test_elder_survives_where_a_place_is_replaced_by_another(townlet: Program, tmp_path: Path) -> None:
+    """With as many places as in training, one class must not be taken for the next."""
+    world = tmp_path / "swap.yaml"
+    cafe = "{name: Cafe Mia, cell: [3, 5], price: .02, each_tick: {mood: .1}}"
+    world.write_text(f"extends: town\naffordances: [{cafe}]\nremove: [Bar]\n", encoding="utf-8")
+    done = townlet("eval", "elder", "--world", str(world), "--episodes", "10", "--root", str(tmp_path))
+    assert done.code == 0, done.err
+    assert "It cannot see Cafe Mia and knows Bar only from its training: it was trained in town." in done.out
+    assert "This agent survives 500 of 500 steps" in done.out
+    data = townlet("eval", "elder", "--world", str(world), "--episodes", "2", "--json", "--root", str(tmp_path)).out
+    assert (json.loads(data)["unobserved"], json.loads(data)["missing"]) == (["Cafe Mia"], ["Bar"])
+
+
 def test_elder_is_small_and_has_a_model_card() -> None:
     files = [path for path in (SHIPPED / "elder").rglob("*") if path.is_file()]
     assert sum(path.stat().st_size for path in files) < 1_000_000

@@ -157,6 +157,17 @@ def test_own_place_with_icon_price_hours_and_effects(view: PageView) -> None:
     expect(view.page.get_by_label("What to edit")).to_have_value("world:")
 
 
+def test_a_place_that_replaces_another_is_named_before_and_while_the_agent_tries(view: PageView) -> None:
+    differences = view.page.locator(".differences")
+    place(view, "Bar").focus()
+    view.page.keyboard.press("Delete")
+    expect(differences).to_contain_text("This agent can play here, but it knows Bar only from its training.")
+    view.button("A place of your own").click()
+    expect(differences).to_contain_text("it does not see Spot, and it knows Bar only from its training.")
+    view.button("Try it with this agent").click()
+    expect(view.page.locator("body")).to_contain_text("cannot see Spot and knows Bar only from its training")
+
+
 def test_verdict_follows_the_sliders(view: PageView) -> None:
     limit = control(view, "max_steps")
     expect(limit).to_have_value("40")

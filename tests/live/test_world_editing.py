@@ -44,6 +44,16 @@ def test_new_place_changes_what_an_agent_sees(page: Page, run: Run) -> None:
     assert removed["differences"] == removed["unobserved"] == []
 
 
+def test_a_replaced_place_is_one_that_an_agent_does_not_see(page: Page, run: Run) -> None:
+    """Although the number of places is that of its training."""
+    page.send("subscribe", run=run.name, source="checkpoint")
+    text = "extends: town\naffordances: [{name: Cafe Mia, cell: [3, 5], at_end: {mood: .1}}]\nremove: [Bar]\n"
+    answer = edit(page, text, 1)
+    assert (answer["differences"], answer["unobserved"], answer["missing"]) == ([], ["Cafe Mia"], ["Bar"])
+    renamed = edit(page, text, 2, op="rename", section="affordances", name="Cafe Mia", to="Bistro")
+    assert (renamed["unobserved"], renamed["missing"]) == (["Bistro"], ["Bar"])
+
+
 def test_verdict_follows_the_last_text(page: Page, run: Run) -> None:
     page.send("subscribe", run=run.name, source="none")
     page.send("edit_world", text="extends: town\n", number=1)
@@ -78,11 +88,8 @@ def test_impossible_change_is_answered_with_an_error(page: Page, run: Run) -> No
 
 def test_differences_are_sentences() -> None:
     town = load("town")
-    for same in (
-        load("town", ["max_steps=10", "affordances.Bed.price=.1"]),
-        from_text("extends: town\nremove: [Gym]\n"),
-    ):
-        assert interface_changes(same, town) == ([], ())
+    assert interface_changes(load("town", ["max_steps=10", "affordances.Bed.price=.1"]), town) == ([], (), ())
+    assert interface_changes(from_text("extends: town\nremove: [Gym]\n"), town) == ([], (), ("Gym",))
     found = interface_changes(load("town-house"), town).differences
     assert "The map has 8×8×3 cells, in training it had 8×8." in found
     other = from_text("extends: town\nobservation: [meters, affordance_here]\n")

@@ -37,6 +37,7 @@ def errors(asked: str, *overrides: str) -> list[str]:
         (["rows=many"], "rows cannot be 'many'"),
         (["seed=-1"], "seed cannot be -1"),
         (["evaluation.change.observation=partial"], "evaluation.change changes the actions or the observation"),
+        (["evaluation.change.affordances.Bar.name=Pub"], "evaluation.change changes the actions or the observation"),
     ],
 )
 def test_contradictions_are_reported_at_their_location(overrides: list[str], message: str) -> None:

@@ -10,10 +10,11 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
+from townlet.agents.policy import Policy
 from townlet.errors import TownletError
 from townlet.runs.folder import SHIPPED, Run
 from townlet.tasks.town import PolicyPlayer
-from townlet.tasks.transfer import map_observation
+from townlet.tasks.transfer import map_interface
 from townlet.town.engines.engine import Engine, make_engine
 from townlet.town.state import to_numpy
 from townlet.town.world.load import from_text
@@ -36,7 +37,7 @@ def world(observation: str, extension: str = "") -> World:
 @pytest.mark.parametrize("observation", OBSERVATIONS)
 def test_mapped_observations_are_those_of_the_training_world(observation: str) -> None:
     trained_in, extended = world(observation), world(observation, EXTENDED)
-    mapping = map_observation(extended, trained_in, "run")
+    mapping = map_interface(extended, trained_in, "run")
     assert mapping is not None
     assert mapping.unobserved == ("Library", "Pool", "curiosity")
     engines = [make_engine(trained_in, 64), make_engine(extended, 64, "torch")]
@@ -46,7 +47,7 @@ def test_mapped_observations_are_those_of_the_training_world(observation: str) -
     for _ in range(75):
         known, other = (torch.from_numpy(to_numpy(engine.obs)) for engine in engines)
         blocks = [b for b in trained_in.layout if b.name != "window"]  # which shows that there is a place, not which
-        mapped = mapping(other)
+        mapped = mapping.observation(other)
         for block in blocks:
             assert torch.equal(mapped[:, block.slice], known[:, block.slice]), block.name
         here |= bool((to_numpy(engines[1].peek()["cell"]) == 43).any())  # the Library's cell
@@ -66,6 +67,7 @@ def sample(engine: Engine, rng: np.random.Generator) -> NDArray[np.int64]:
 def test_the_shipped_agent_lives_in_a_town_with_new_places() -> None:
     trained = load_policy(Run.open("elder", SHIPPED))
     assert trained.in_world(trained.world) is trained
+    assert type(trained.policy()) is Policy  # nothing is mapped in its own world
     extended = world("full", f"max_steps: 1000\n{EXTENDED}")
     adapted = trained.in_world(extended)
     player, engine = PolicyPlayer(adapted.policy(1), adapted.use_greedy()), make_engine(extended, 20, "torch")
@@ -75,6 +77,7 @@ def test_the_shipped_agent_lives_in_a_town_with_new_places() -> None:
         assert not to_numpy(engine.terminated).any()
     assert to_numpy(engine.truncated).all()
     obs = torch.rand(3, extended.layout.size)
+    assert adapted.in_world(trained.world).unobserved == ()
     assert adapted.act(obs).shape == (3,)
     assert adapted.values(obs).shape == (3,)
 
@@ -90,13 +93,13 @@ def test_the_shipped_agent_lives_in_a_town_with_new_places() -> None:
 def test_differences_that_a_policy_cannot_ignore_are_listed(change: str, message: str) -> None:
     other = from_text(f"extends: town\n{change}", "test")
     with pytest.raises(TownletError, match=message):
-        map_observation(other, world("full"), "my-run")
+        map_interface(other, world("full"), "my-run")
     missing = from_text("extends: town\nremove: [Gym]\n", "test")
-    mapping = map_observation(missing, world("full"), "my-run")
+    mapping = map_interface(missing, world("full"), "my-run")
     assert mapping is not None
-    assert mapping.unobserved == ()
+    assert (mapping.unobserved, mapping.missing) == ((), ("Gym",))
 
 
 def test_a_missing_meter_is_named() -> None:
     with pytest.raises(TownletError, match="there is no meter 'curiosity'"):
-        map_observation(world("full"), world("full", EXTENDED), "my-run")
+        map_interface(world("full"), world("full", EXTENDED), "my-run")

@@ -45,7 +45,19 @@ def test_town_and_town_l1_are_equal() -> None:
     assert load("town-l1").content_hash == load("town").content_hash
 
 
-def test_interface_hash_is_actions_and_layout_only() -> None:
+@pytest.mark.parametrize(
+    "text",
+    [
+        "extends: town\naffordances: [{name: Cafe, cell: [3, 5]}]\nremove: [Bar]\n",
+        "extends: town\nmap: {size: [16, 4], layout: shuffled, allow_hidden_layout: true}\n",
+    ],
+)
+def test_interface_hash_depends_on_what_the_columns_stand_for(text: str) -> None:
+    world = from_text(text)
+    assert world.interface_hash != load("town").interface_hash
+
+
+def test_interface_hash_is_that_of_actions_and_observation_only() -> None:
     town = load("town")
     for same in ("cascades-strong", "cascades-weak", "town-l1"):
         assert load(same).interface_hash == town.interface_hash

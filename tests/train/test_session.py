@@ -145,6 +145,7 @@ def test_warm_start_has_no_best_checkpoint_before_an_evaluation(
     ("recipe", "words", "said"),
     [
         ("town:dqn", ("world=town-l2",), "has another observation or other actions than town-l2"),
+        ("town:dqn", ("change.affordances.Bar.name=Pub",), "has another observation or other actions than town"),
         ("town:dqn", ("network.hidden=[8]",), r"\[16, 88\], .*\[8, 88\]"),
         ("town:ppo", (), "the saved .*network"),
     ],
@@ -201,6 +202,18 @@ def test_paused_run_beyond_a_smaller_budget_ends(tmp_path: Path) -> None:
     assert [row["env_steps"] for row in sink.evaluations] == [640]
     assert sink.rollouts == 0
     assert resume(run).trained is False
+
+
+def test_run_with_the_interface_hash_of_an_older_release_resumes(tmp_path: Path) -> None:
+    """The hash has covered more over time; a town is that of the run's own copy anyway."""
+    run = start(tiny(), tmp_path, pause_at=320).run
+    last = checkpoint.latest(run.checkpoints)
+    assert last is not None
+    state, info = checkpoint.load(last.path)
+    older = checkpoint.save(run.checkpoints, last.name, state, {**info, "interface": "0" * 64})
+    assert load_policy(run, "last").checkpoint.name == older.name
+    warm_start(build_training(tiny()), run)
+    assert resume(run).ending.finished
 
 
 def test_resumed_run_counts_the_time_before(tmp_path: Path) -> None:

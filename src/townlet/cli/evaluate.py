@@ -43,7 +43,7 @@ def evaluate(
 
     It plays unseen episodes. A random agent plays for comparison, and in towns a planner that knows the rules.
     """
-    from townlet.tasks.transfer import unobserved_note
+    from townlet.tasks.transfer import transfer_note
 
     opened = options.open_run(run, root)
     with err().status(f"{episodes} episodes per agent"):
@@ -61,8 +61,8 @@ def evaluate(
         print(json.dumps(header | {"seed": eval_seed, "greedy": greedy} | dict(comparison.metrics()), indent=2))
         return
     echo(f"{opened.name}, {trained.info['agent']} after {trained.env_steps:,} env_steps")
-    if note := unobserved_note(about.get("unobserved", ())):
-        echo(f"It {note}: not part of its training.")
+    if note := transfer_note(about.get("unobserved", ()), about.get("missing", ())):
+        echo(f"It {note}: it was trained in {trained.world.name}.")
     for table in comparison.tables():
         out().print(_rich_table(table))
         echo("")
@@ -90,6 +90,8 @@ def _compare_in_town(
     trained = trained.in_world(world)
     if trained.unobserved:
         about["unobserved"] = list(trained.unobserved)
+    if trained.missing:
+        about["missing"] = list(trained.missing)
     trained.require_probabilities(greedy)
     return about, compare_town(trained.policy, world, episodes, seed, greedy=greedy, training_map=training_map)
 

@@ -179,13 +179,13 @@ def _experiment_target(experiment: LoadedExperiment, trained: TrainedPolicy | No
         trained.require_probabilities(greedy)
     if experiment.recipe.gym is None:
         from townlet.tasks.experiment import evaluation_world
-        from townlet.tasks.transfer import unobserved_note
+        from townlet.tasks.transfer import transfer_note
 
         world = evaluation_world(experiment, options.overrides if trained else ())
         if trained:
             trained = trained.in_world(world)
-            if note := unobserved_note(trained.unobserved):
-                echo_err(f"The agent {note}: not part of its training.")
+            if note := transfer_note(trained.unobserved, trained.missing):
+                echo_err(f"The agent {note}: it was trained in {trained.world.name}.")
         return TownTarget(world, trained, options.seed, options.table_episodes, greedy)
     from townlet.tasks.gym import GymTask
 

@@ -16,7 +16,7 @@ from townlet.live.policy_cache import PolicyCache, player_label, progress_text
 from townlet.live.watched_run import find_run
 from townlet.runs.checkpoint import Checkpoint
 from townlet.runs.folder import Run
-from townlet.tasks.transfer import unobserved_note
+from townlet.tasks.transfer import transfer_note
 from townlet.town.world.tables import World
 from townlet.train.policies import TrainedPolicy
 
@@ -61,7 +61,8 @@ class AgentLoader:
             meta = run.meta()
             label = f"{run.name if meta.get('published') else meta.get('recipe', run.name)}, {label}"
         label += f", {choice.epsilon:.0%} random" if choice.epsilon else ""
-        label += f", {unobserved_note(trained.unobserved)}" if trained.unobserved else ""
+        if note := transfer_note(trained.unobserved, trained.missing):
+            label += f", {note}"
         return LoadedAgent(choice, label, first_name(run.name), trained, found)
 
     def close(self) -> None:

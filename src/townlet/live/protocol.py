@@ -289,6 +289,7 @@ class WorldChecked(Message):
     description: str = Field("", description="Of a valid world; a sentence about its map and places if it has none.")
     differences: list[str] = Field([], description="Why the watched agent cannot play in it, in sentences.")
     unobserved: list[str] = Field([], description="Places and meters that it does not see, if it can play.")
+    missing: list[str] = Field([], description="Places of its training that do not exist here, if it can play.")
     world: dict[str, Any] | None = Field(None, description="The world, if it is now shown.")
 
 

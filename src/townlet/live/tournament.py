@@ -25,7 +25,7 @@ from townlet.rng import Streams
 from townlet.runs.folder import Run
 from townlet.runs.overview import with_shipped
 from townlet.tasks.town import PolicyPlayer
-from townlet.tasks.transfer import unobserved_note
+from townlet.tasks.transfer import transfer_note
 from townlet.town.engines.engine import Engine
 from townlet.town.feasibility import SurvivalStats, measure_survival
 from townlet.town.planner import Player
@@ -151,7 +151,8 @@ class Tournaments:
                 LOGGER.exception("the policy of %s cannot be loaded", overview.run.name)
                 yield label, overview.run, TownletError("its policy cannot be loaded", "see the log of the server")
             else:
-                label += f", {unobserved_note(trained.unobserved)}" if trained.unobserved else ""
+                if note := transfer_note(trained.unobserved, trained.missing):
+                    label += f", {note}"
                 yield label, overview.run, PolicyPlayer(trained.policy(SEED), trained.use_greedy())
 
     def _trained(self, run: Run, world: World) -> TrainedPolicy:

@@ -347,6 +347,7 @@ class Viewer:
             description=describe(world),
             differences=[*dict.fromkeys(sentence for one in changes for sentence in one.differences)],
             unobserved=[*dict.fromkeys(name for one in changes for name in one.unobserved)],
+            missing=[*dict.fromkeys(name for one in changes for name in one.missing)],
             world=world_json(world) if request.preview else None,
         )  # fmt: skip
         if not request.preview:

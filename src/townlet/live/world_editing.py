@@ -14,7 +14,7 @@ from townlet.config.yaml import Node, parse
 from townlet.errors import ConfigError, Diagnostic, SourceLocation, TownletError
 from townlet.live.messages import Message
 from townlet.runs import disk
-from townlet.tasks.transfer import map_observation, obstacles
+from townlet.tasks.transfer import map_interface, obstacles
 from townlet.town.feasibility import assess, survival_sentences
 from townlet.town.world import edits
 from townlet.town.world.load import from_node, load, shipped
@@ -141,15 +141,16 @@ class InterfaceChanges(NamedTuple):
     """What an edited world means for an agent that was trained in another one."""
 
     differences: list[str]  # why it cannot play there, in sentences; [] if it can
-    unobserved: tuple[str, ...]  # places and meters that it does not see there
+    unobserved: tuple[str, ...] = ()  # places and meters that it does not see there
+    missing: tuple[str, ...] = ()  # places of its training that do not exist there
 
 
 def interface_changes(world: World, trained_in: World) -> InterfaceChanges:
     """What a world means for an agent that was trained in another one."""
     if found := obstacles(world, trained_in):
-        return InterfaceChanges([f"{clause[0].upper()}{clause[1:]}." for clause in found], ())
-    mapping = map_observation(world, trained_in, trained_in.name)
-    return InterfaceChanges([], mapping.unobserved if mapping else ())
+        return InterfaceChanges([f"{clause[0].upper()}{clause[1:]}." for clause in found])
+    mapping = map_interface(world, trained_in, trained_in.name)
+    return InterfaceChanges([], mapping.unobserved, mapping.missing) if mapping else InterfaceChanges([])
 
 
 def verdict(world: World) -> tuple[bool, list[str]]:

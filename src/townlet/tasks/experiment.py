@@ -231,6 +231,12 @@ def world_file(run: Run, role: str) -> Path:
     return run.worlds / f"{role}.yaml"
 
 
+def saved_interface(run: Run, info: Mapping[str, Any]) -> object:
+    """The interface of a run: that of its copy of the world, else the hash in a checkpoint's info."""
+    file = world_file(run, "training")
+    return load_world(file).interface_hash if file.exists() else info.get("interface")
+
+
 def _changed_worlds(run: Run, loaded: LoadedExperiment) -> tuple[str, ...]:
     """A note if the original files of the worlds have changed."""
     name = loaded.recipe.world or loaded.recipe.env

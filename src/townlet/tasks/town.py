@@ -230,14 +230,14 @@ class TownTask:
         return TownSummary(random, trained, longer, best, greedy)
 
     def fingerprint(self) -> dict[str, Any]:
-        hashes = {"world": self.worlds.training.content_hash, "evaluation_world": self.worlds.evaluation.content_hash}
-        return {**hashes, "interface": self.interface}
+        return {"world": self.worlds.training.content_hash, "evaluation_world": self.worlds.evaluation.content_hash}
 
     def describe(self) -> dict[str, Any]:
-        """The map, for reports."""
+        """The interface, and the map for reports."""
         world = self.worlds.training
         places = dict(zip(world.affordances, world.tables.cell_of[0].tolist(), strict=True))
-        return {"size": list(world.size), "places": None if world.tables.shuffled else places}
+        where = None if world.tables.shuffled else places
+        return {"interface": self.interface, "size": list(world.size), "places": where}
 
     def files(self) -> dict[str, str]:
         return {role: world_text(world, role) for role, world in self.worlds._asdict().items()}

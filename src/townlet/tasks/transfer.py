@@ -1,76 +1,124 @@
-"""Policies in towns with places and meters that did not exist in training: they act without observing them."""
+"""Policies in other towns than that of their training: observations, masks and actions are mapped by name."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, cast
+from functools import cached_property
+from typing import Any, Final
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from townlet.agents.policy import OutputKind, Policy
 from townlet.errors import TownletError
 from townlet.interfaces.layout import Block
-from townlet.town.world.tables import World
+from townlet.town.world.tables import World, numbers_cells
 
 # Blocks with one class per place and a last one for cells without a place.
 TYPED: Final = ("affordance_here", "window_typed", "map_typed")
+INTERACT: Final = "INTERACT"
 MAX_DIFFERENCES: Final = 4  # that an error lists
-
-Columns = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class ObservationMapping:
-    """Maps observations of a world to those of the world that a policy was trained in.
+class InterfaceMapping:
+    """Maps observations and masks of a world to those of the one that a policy was trained in, and its actions back.
 
-    A place without a class in training becomes a cell without a place, and a meter that did not exist is dropped.
-
-    Attributes:
-        columns: for each column of the world, the column of the training world to which it is added.
-        size: number of columns in the training world; `columns` has this value where a column is dropped.
-        unobserved: the names of places and meters that the policy does not observe.
+    A place without a class in training becomes a cell without a place, where INTERACT is not valid. A meter that did
+    not exist is dropped, and an action that did not exist is never taken.
     """
 
-    columns: Columns
-    size: int
-    unobserved: tuple[str, ...]
+    world: World
+    trained_in: World
 
-    def __call__(self, obs: Tensor) -> Tensor:
+    @cached_property
+    def unobserved(self) -> tuple[str, ...]:
+        """The names of places and meters that the policy does not observe."""
+        places = [name for name in self.world.affordances if name not in self.trained_in.affordances]
+        return (*places, *(name for name in self.world.meters if name not in self.trained_in.meters))
+
+    @cached_property
+    def missing(self) -> tuple[str, ...]:
+        """The names of places of the training world that do not exist in this one."""
+        return tuple(name for name in self.trained_in.affordances if name not in self.world.affordances)
+
+    @cached_property
+    def _columns(self) -> Tensor:
+        """For each column of the world, that of the training world to which it is added; its size to drop it."""
+        dropped = self.trained_in.layout.size
+        columns = torch.full((self.world.layout.size,), dropped)
+        for block in self.trained_in.layout:
+            columns[self.world.layout.block(block.name).slice] = self._columns_of(block, dropped)
+        return columns
+
+    def _columns_of(self, block: Block, dropped: int) -> Tensor:
+        own = torch.tensor(block.columns).reshape(block.shape)
+        if block.name in TYPED:
+            classes = [*self.trained_in.affordances, None]  # None: a cell without a place
+            at = [classes.index(name if name in classes else None) for name in (*self.world.affordances, None)]
+            return own[..., at].flatten()
+        if block.name == "meters":
+            at_meter = dict(zip(self.trained_in.meters, block.columns, strict=True))
+            return torch.tensor([at_meter.get(name, dropped) for name in self.world.meters])
+        return own.flatten()
+
+    @cached_property
+    def _actions(self) -> Tensor:
+        """For each action of the training world, the one of the same name; the number of actions if there is none."""
+        numbers = {name: number for number, name in enumerate(self.world.actions)}
+        return torch.tensor([numbers.get(name, len(numbers)) for name in self.trained_in.actions])
+
+    @cached_property
+    def _unobserved_here(self) -> list[int]:
+        """Columns of the world that are 1 where the agent stands on a place that it does not observe."""
+        if "affordance_here" not in self.world.layout:
+            return []
+        here = zip(self.world.affordances, self.world.layout.block("affordance_here").columns, strict=False)
+        return [column for name, column in here if name in self.unobserved]
+
+    def observation(self, obs: Tensor) -> Tensor:
         """Observations [..., D] as in the training world."""
-        mapped = obs.new_zeros(*obs.shape[:-1], self.size + 1)
-        return mapped.index_add_(-1, torch.from_numpy(self.columns).to(obs.device), obs)[..., : self.size]
+        size = self.trained_in.layout.size
+        mapped = obs.new_zeros(*obs.shape[:-1], size + 1)
+        return mapped.index_add_(-1, self._columns.to(obs.device), obs)[..., :size]
+
+    def mask(self, obs: Tensor, mask: Tensor) -> Tensor:
+        """The mask [N, K] as in the training world."""
+        mapped = nn.functional.pad(mask, (0, 1))[:, self._actions.to(mask.device)]
+        if INTERACT in self.trained_in.actions:
+            mapped[:, self.trained_in.actions.index(INTERACT)] &= ~obs[:, self._unobserved_here].bool().any(-1)
+        return mapped
+
+    def actions(self, chosen: Tensor) -> Tensor:
+        """The numbers of actions [N] in the world."""
+        return self._actions.to(chosen.device)[chosen]
+
+    def outputs(self, values: Tensor, lowest: Tensor) -> Tensor:
+        """Outputs [N, K] for the actions of the world; `lowest` [N, 1] for those that did not exist in training."""
+        mapped = lowest.repeat(1, len(self.world.actions) + 1)
+        mapped[:, self._actions.to(values.device)] = values
+        return mapped[:, :-1]
 
 
-def map_observation(world: World, trained_in: World, run: str) -> ObservationMapping | None:
-    """The mapping for a policy of a run; None if it observes the same in both worlds.
+def map_interface(world: World, trained_in: World, run: str) -> InterfaceMapping | None:
+    """The mapping for a policy of a run; None if it acts as in training.
 
     Raises TownletError with the differences if the policy cannot act in the world.
     """
-    if world.interface_hash == trained_in.interface_hash:
-        return None
     if differences := obstacles(world, trained_in):
         what = f"the agent of {run} cannot act in {world.name}: {'; '.join(differences[:MAX_DIFFERENCES])}"
         raise TownletError(what, "train an agent in this world, or choose one that was trained in a world like it")
-    size = trained_in.layout.size
-    columns = np.full(world.layout.size, size, np.int64)
-    for block in trained_in.layout:
-        columns[world.layout.block(block.name).slice] = _columns(block, world, trained_in, dropped=size)
-    known = {*trained_in.affordances, *trained_in.meters}
-    return ObservationMapping(columns, size, tuple(n for n in (*world.affordances, *world.meters) if n not in known))
+    return None if world.interface_hash == trained_in.interface_hash else InterfaceMapping(world, trained_in)
 
 
 def obstacles(world: World, trained_in: World) -> list[str]:
     """Why a policy cannot act in a world, as clauses; [] if it can."""
-    if world.interface_hash == trained_in.interface_hash:
-        return []
     found = []
-    if world.size != trained_in.size:
+    if world.size != trained_in.size and numbers_cells(trained_in.layout):
         found.append(f"the map has {_size(world)} cells, in training it had {_size(trained_in)}")
-    if world.actions != trained_in.actions:
-        found.append(f"there are {len(world.actions)} actions, in training there were {len(trained_in.actions)}")
+    if (here := _other_actions(world)) != (there := _other_actions(trained_in)):
+        found.append(f"the actions are {', '.join(here)}, in training they were {', '.join(there)}")
     found += [f"there is no meter '{name}'" for name in trained_in.meters if name not in world.meters]
     if found:
         return found
@@ -84,17 +132,9 @@ def obstacles(world: World, trained_in: World) -> list[str]:
     return found
 
 
-def _columns(block: Block, world: World, trained_in: World, dropped: int) -> Columns:
-    """Columns of the training world for those of the same block in the world."""
-    own = np.array(block.columns).reshape(block.shape)
-    if block.name in TYPED:
-        classes = [*trained_in.affordances, None]  # None: a cell without a place
-        at = [classes.index(name if name in classes else None) for name in (*world.affordances, None)]
-        return own[..., at].ravel()
-    if block.name == "meters":
-        at_meter = dict(zip(trained_in.meters, own.tolist(), strict=True))
-        return np.array([at_meter.get(name, dropped) for name in world.meters])
-    return own.ravel()
+def _other_actions(world: World) -> tuple[str, ...]:
+    """The actions that do not belong to a place."""
+    return tuple(name for name in world.actions if not name.startswith(f"{INTERACT} "))
 
 
 def _fixed_part(block: Block) -> tuple[Any, ...]:
@@ -107,22 +147,43 @@ def _size(world: World) -> str:
     return "×".join(map(str, world.size)) or "no"
 
 
-class MappedNetwork(nn.Module):
-    """A network that receives mapped observations."""
+class MappedPolicy(Policy):
+    """A policy that acts in another world than that of its training."""
 
-    def __init__(self, network: nn.Module, mapping: ObservationMapping) -> None:
-        super().__init__()
-        self.network, self.mapping = network, mapping
-        self.hidden_size = int(getattr(network, "hidden_size", 0))
+    def __init__(
+        self, network: nn.Module, kind: OutputKind, generator: torch.Generator, mapping: InterfaceMapping
+    ) -> None:
+        super().__init__(network, kind, generator)
+        self._mapping = mapping
 
-    def initial_hidden(self, rows: int) -> Tensor:
-        return cast(Tensor, cast(Any, self.network).initial_hidden(rows))
+    @torch.inference_mode()
+    def act(
+        self, obs: Tensor, mask: Tensor | None = None, episode_start: Tensor | None = None, greedy: bool = True
+    ) -> Tensor:
+        chosen = super().act(*self._mapped(obs, mask), episode_start, greedy)
+        return self._mapping.actions(chosen)
 
-    def forward(self, obs: Tensor, hidden: Tensor) -> tuple[Tensor, ...]:
-        outputs: tuple[Tensor, ...] = self.network(self.mapping(obs), hidden)
-        return outputs
+    @torch.inference_mode()
+    def outputs(
+        self, obs: Tensor, mask: Tensor | None = None, episode_start: Tensor | None = None
+    ) -> dict[str, Tensor]:
+        """As in `Policy`; an action that is not valid for it has probability 0 and the lowest other output."""
+        obs, valid = self._mapped(obs, mask)
+        outputs = super().outputs(obs, valid, episode_start)
+        mapped = {}
+        for name, values in outputs.items():
+            lowest = values.new_zeros(len(values), 1) if name == "probabilities" else values.amin(-1, keepdim=True)
+            mapped[name] = self._mapping.outputs(torch.where(valid, values, lowest), lowest)
+        return mapped
+
+    def _mapped(self, obs: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+        if mask is None:
+            mask = torch.ones(len(obs), len(self._mapping.world.actions), dtype=torch.bool, device=obs.device)
+        return self._mapping.observation(obs), self._mapping.mask(obs, mask)
 
 
-def unobserved_note(names: Sequence[str]) -> str:
-    """A note about what a policy does not observe; empty if it observes everything."""
-    return f"cannot see {', '.join(names)}" if names else ""
+def transfer_note(unobserved: Sequence[str], missing: Sequence[str]) -> str:
+    """What a policy does not observe, and which places of its training do not exist, as clauses; "" if neither."""
+    clauses = [f"cannot see {', '.join(unobserved)}"] if unobserved else []
+    clauses += [f"knows {', '.join(missing)} only from its training"] if missing else []
+    return " and ".join(clauses)

@@ -14,6 +14,7 @@ from townlet.runs.checkpoint_files import STATE
 from townlet.runs.folder import Run
 from townlet.runs.lock import Lock
 from townlet.runs.metrics_store import MetricsStore, StorePosition
+from townlet.tasks.experiment import saved_interface
 from townlet.train.logger import MetricsLogger
 from townlet.train.stop_conditions import StopConditions
 from townlet.train.training import Training
@@ -145,9 +146,9 @@ def warm_start(t: Training, source: Run) -> dict[str, Any]:
     """
     chosen = choose_checkpoint(source)
     state, info = training_state(chosen)
-    if info.get("interface") != t.task.interface:
+    if saved_interface(source, info) != t.task.interface:
         what = f"the agent of {source.name} has another observation or other actions than {t.task.name}"
-        fix = "name a run of a world with the same observation and actions; `townlet runs list` shows all runs"
+        fix = "name a run of a world with the same places, meters and actions; `townlet runs list` shows all runs"
         raise TownletError(what, fix, SourceLocation("init_from"))
     t.agent.load_weights(state["agent"]["network"])
     t.task.load_normalization(state["env"])

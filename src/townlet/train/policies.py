@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from townlet.agents.policy import OutputKind, Policy
 from townlet.agents.registry import entry
 from townlet.errors import TownletError
-from townlet.interfaces.vec_env import Continuous
+from townlet.interfaces.vec_env import Continuous, Discrete
 from townlet.nets.kernels import select_matmul_backend
 from townlet.nets.optimizers import restore_weights
 from townlet.nets.spec import CnnSpec
@@ -23,7 +23,7 @@ from townlet.rng import Streams
 from townlet.runs.checkpoint import Checkpoint
 from townlet.runs.folder import Run
 from townlet.tasks.experiment import LoadedExperiment, reopen
-from townlet.tasks.transfer import MappedNetwork, map_observation
+from townlet.tasks.transfer import InterfaceMapping, MappedPolicy, map_interface
 from townlet.town.world.tables import World
 from townlet.train.checkpointer import choose_checkpoint, training_state
 
@@ -43,7 +43,6 @@ class TrainedPolicy:
         full_network: the whole network that was trained.
         layout: the parts of an observation.
         actions: the action space.
-        unobserved: the names of places and meters of a town that the policy does not observe, see `in_world`.
     """
 
     def __init__(
@@ -55,7 +54,7 @@ class TrainedPolicy:
         self._agent = entry(loaded.recipe.agent.name)
         self.network = cast(nn.Module, network.actor) if self._agent.kind == "policy" else network
         self.layout, self.actions = loaded.task.layout, loaded.task.actions
-        self.unobserved: tuple[str, ...] = ()
+        self._mapping: InterfaceMapping | None = None  # into another world, see `in_world`
         self._streams = streams
         self._policy = self.policy()
 
@@ -63,6 +62,16 @@ class TrainedPolicy:
     def world(self) -> World:
         """The world it was trained in; raises TownletError if that is not a town."""
         return self.loaded.worlds.training
+
+    @property
+    def unobserved(self) -> tuple[str, ...]:
+        """The names of places and meters of a town that it does not observe, see `in_world`."""
+        return self._mapping.unobserved if self._mapping else ()
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """The names of places of its training that do not exist in this town, see `in_world`."""
+        return self._mapping.missing if self._mapping else ()
 
     @property
     def env_steps(self) -> int:
@@ -77,7 +86,10 @@ class TrainedPolicy:
     def policy(self, seed: int | None = None) -> Policy:
         """A policy with the same weights, its own hidden state and random stream, by default with the run's seed."""
         streams = self._streams if seed is None else Streams(seed)
-        return Policy(self.network, self.kind, streams.torch("policy"))
+        generator = streams.torch("policy")
+        if self._mapping is None:
+            return Policy(self.network, self.kind, generator)
+        return MappedPolicy(self.network, self.kind, generator, self._mapping)
 
     def use_greedy(self, sample: bool | None = None) -> bool:
         """Whether to act greedily: `not sample` if given, else as in evaluations; value-based agents do by default."""
@@ -94,14 +106,14 @@ class TrainedPolicy:
     def in_world(self, world: World) -> TrainedPolicy:
         """This policy for episodes in another town; raises TownletError if it cannot act there.
 
-        It does not observe places and meters that did not exist in training.
+        It does not observe places and meters that did not exist in training. Others are mapped by name.
         """
-        mapping = map_observation(world, self.world, self.run.name)
-        if mapping is None:
+        mapping = map_interface(world, self.world, self.run.name)
+        if mapping is self._mapping is None:
             return self
         mapped = copy(self)
-        mapped.network, mapped.full_network = (MappedNetwork(n, mapping) for n in (self.network, self.full_network))
-        mapped.layout, mapped.unobserved = world.layout, mapping.unobserved
+        mapped._mapping = mapping
+        mapped.layout, mapped.actions = world.layout, Discrete(world.actions)
         mapped._policy = mapped.policy()
         return mapped
 
@@ -140,6 +152,7 @@ class TrainedPolicy:
 
         The observations must already be scaled.
         """
+        obs = obs if self._mapping is None else self._mapping.observation(obs)
         steps = obs.unsqueeze(1) if self.hidden_size else obs  # a feed-forward network takes the steps as a batch
         outputs = self.full_network(steps, cast(Any, self.full_network).initial_hidden(steps.shape[-2]))
         values: Tensor = outputs[1] if self._agent.kind == "policy" else outputs[0].amax(-1)
@@ -197,7 +210,8 @@ def load_checkpoint(run: Run, checkpoint: Checkpoint, seed: int | None = None) -
     loaded = reopen(run)
     task = loaded.task
     state, info = training_state(checkpoint)
-    if info.get("interface") != task.interface:
+    # A town needs no such check: its task is loaded from the run's own copy of the world.
+    if loaded.recipe.gym is not None and info.get("interface") != task.interface:
         what = f"the actions or the observation of {task.name} have changed since this run was trained"
         raise TownletError(what, "restore the earlier version of the environment", run.path)
     task.load_normalization(state["env"])

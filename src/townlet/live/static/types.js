@@ -43,7 +43,7 @@
  *   best: boolean, removed: string[]}} Checkpoint
  * @typedef {{line: number, column: number, path: string[], what: string, fix: string}} WorldError
  * @typedef {{type: 'world_checked', number: number, errors: WorldError[], text: string | null, spec: WorldSpec | null,
- *   description: string, differences: string[], unobserved: string[], world: World | null}} WorldChecked
+ *   description: string, differences: string[], unobserved: string[], missing: string[], world: World | null}} WorldChecked
  * @typedef {{type: 'world_verdict', number: number, livable: boolean, sentences: string[]}} WorldVerdict
  * @typedef {{type: 'answer', number: number, question: string, sentences: string[],
  *   options: {label: string, chance: number, low: number, high: number, steps: number}[]}} Answer

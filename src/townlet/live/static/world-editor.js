@@ -285,7 +285,7 @@ export class WorldEditor {
       this.selection = this.nextSelection ?? this.selection;
       this.showSpec();
     }
-    this.results.showDifferences(bad.length ? [] : worldChecked.differences, bad.length ? [] : worldChecked.unobserved);
+    this.results.showDifferences(worldChecked);
     this.tryButton.disabled = bad.length > 0 || worldChecked.differences.length > 0;
     this.showHistory();
     const { previewNext } = this;

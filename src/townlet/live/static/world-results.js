@@ -41,15 +41,25 @@ export class WorldResults {
   }
 
   /**
-   * Say before trying what this agent cannot do here: play at all, or see what is new.
-   * @param {string[]} differences why it cannot play @param {string[]} unobserved what it does not see
+   * Say before trying what this agent cannot do here: play at all, see what is new, or find what is gone.
+   * An invalid world has no differences. @param {import('./types.js').WorldChecked} checked
    */
-  showDifferences(differences, unobserved) {
-    this.differences.hidden = !differences.length && !unobserved.length;
+  showDifferences({ differences, unobserved, missing }) {
+    this.differences.hidden = !differences.length && !unobserved.length && !missing.length;
     if (!differences.length) {
+      const limits = [];
+      const reasons = [];
+      if (unobserved.length) {
+        limits.push(`it does not see ${listOf(unobserved)}`);
+        reasons.push('What did not exist in its training is invisible to it.');
+      }
+      if (missing.length) {
+        limits.push(`it knows ${listOf(missing)} only from its training`);
+        reasons.push('It may look for what is gone.');
+      }
       this.differences.replaceChildren(
-        el('strong', { text: `This agent can play here, but it does not see ${listOf(unobserved)}.` }),
-        el('p', { text: 'What did not exist in its training is invisible to it. An agent that you train here sees everything: use “Start training” below.' }));
+        el('strong', { text: `This agent can play here, but ${limits.join(', and ')}.` }),
+        el('p', { text: `${reasons.join(' ')} An agent that you train here sees everything: use “Start training” below.` }));
       return;
     }
     this.differences.replaceChildren(

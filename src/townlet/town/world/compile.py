@@ -31,7 +31,7 @@ def compile_world(name: str, spec: WorldSpec, warnings: Sequence[str] = ()) -> W
         block_start=_ints([b.start for b in layout]),
         tolerance=tables.TOLERANCE,
     )
-    hashes = tables.content_hash(spec), tables.interface_hash(actions, layout)
+    hashes = tables.content_hash(spec), tables.interface_hash(spec, actions, layout)
     return World(name, spec, compiled, layout, actions, *hashes, tuple(warnings))
 
 

@@ -29,10 +29,24 @@ def content_hash(spec: WorldSpec) -> str:
     return _digest(spec.model_dump(mode="json", exclude=_IGNORED))
 
 
-def interface_hash(actions: tuple[str, ...], layout: ObservationLayout) -> str:
-    """Hash of actions and observation: an agent can act in every world with the same hash."""
-    blocks = [[b.name, list(b.shape), b.low, b.high] for b in layout]
-    return _digest({"actions": list(actions), "observation": blocks})
+def interface_hash(spec: WorldSpec, actions: tuple[str, ...], layout: ObservationLayout) -> str:
+    """Hash of actions and observation: an agent acts as in training in every world with the same hash.
+
+    The names of places and meters are part of it, because the columns of an observation stand for them.
+    """
+    interface = {
+        "actions": list(actions),
+        "affordances": [a.name for a in spec.affordances],
+        "meters": [m.name for m in spec.meters],
+        "cells": list(spec.map.size) if numbers_cells(layout) else [],
+        "observation": [[b.name, list(b.shape), b.low, b.high] for b in layout],
+    }
+    return _digest(interface)
+
+
+def numbers_cells(layout: ObservationLayout) -> bool:
+    """Whether an observation has a column for each cell, so that its meaning depends on the size of the map."""
+    return "position_onehot" in layout or "map_typed" in layout
 
 
 def _digest(value: Any) -> str:
@@ -152,7 +166,7 @@ class World:
         layout: the parts of an observation.
         actions: the names of the actions.
         content_hash: hash of everything that determines the simulation.
-        interface_hash: hash of observations and actions: policies fit worlds with the same one.
+        interface_hash: hash of observations and actions with the names that they stand for; see `interface_hash`.
         warnings: what `townlet world check` warns about.
     """
 
