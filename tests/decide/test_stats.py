@@ -34,7 +34,7 @@ def watched(folder: Path, *words: str) -> Iterator[tuple[ServiceStats, FileServi
     """A service with an idle trainer, and its statistics."""
     service, training, clock = start_service(folder, ["learning.interval=3600", *words])
     stats = ServiceStats(service, training)
-    training.ensure_running()
+    training.start()
     yield stats, service, training, clock
     training.stop()
     service.storage.close()
