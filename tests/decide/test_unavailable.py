@@ -172,6 +172,7 @@ def test_while_tables_are_locked_messages_wait_for_ten_seconds_and_health_says_w
     database: str, tmp_path: Path
 ) -> None:
     with serving(database, tmp_path, ["all"]) as (process,):
+        until(lambda: version(process))
         before = version(process)
         with locked(database, "decision", "serving_change"):
             replies: list[tuple[float, dict[str, Any]]] = []
