@@ -11,6 +11,7 @@ import time
 import urllib.error
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -128,9 +129,9 @@ def check_that_everything_continues(decider: Process, others: list[Process]) -> 
     play(decider, sites, time.time())
     until(lambda: version(decider) > before + 1)
     decider.post("/api/decide/gate-only", on=True, reason="test")
-    for process in (decider, *others):
-        until(lambda process=process: process.get("/api/decide/stats")["service"]["gate_only"], 10)
-        until(lambda process=process: health(process) == (200, ""), 20)
+    processes = [decider, *others]
+    until(lambda: all(one.get("/api/decide/stats")["service"]["gate_only"] for one in processes), 10)
+    until(lambda: all(health(one) == (200, "") for one in processes), 20)
     decider.post("/api/decide/gate-only", on=False, reason="test")
 
 
@@ -269,13 +270,9 @@ def test_a_change_that_cannot_be_stored_is_not_done(
     one.training.publish()
     versions.pin(2, "to look at it")
     with read_only(cluster):
-        for change in (
-            lambda: versions.set_gate_only(True, "stop it"),
-            lambda: versions.pin(1, "safe"),
-            lambda: versions.roll_back("bad"),
-        ):
+        for change in (partial(versions.set_gate_only, True), partial(versions.pin, 1), versions.roll_back):
             with pytest.raises(TownletError, match=r"NOT done, version 2 serves: .*read-only"):
-                change()
+                change("stop it")
     assert versions.serving is not None
     assert (versions.serving.version, versions.gate_only) == (2, False)
     versions.set_gate_only(True, "stop it")

@@ -45,8 +45,9 @@ class ServiceLoop:
 
     def start(self) -> None:
         """Repeat the work in a thread."""
-        self._thread = threading.Thread(target=self._run, name=self.name, daemon=True)
-        self._thread.start()
+        thread = threading.Thread(target=self._run, name=self.name, daemon=True)
+        thread.start()
+        self._thread = thread
 
     def stop(self) -> None:
         """End the thread, once its work is done."""

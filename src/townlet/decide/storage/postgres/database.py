@@ -27,8 +27,8 @@ KEEPALIVES: Final = {
 MIGRATION_LOCK: Final = 0x746F776E6C6574  # "townlet"
 SERVING_LOCK: Final = 0x73657276696E67  # "serving": shared by all processes of a service
 MIGRATION: Final = re.compile(r"(\d{3})_\w+\.sql")
-# Beginnings of the SQLSTATEs of a server that cannot do its work now: lost connections (08), read-only transactions (25),
-# rollbacks (40), no resources (53), locks (55), timeouts and shutdowns (57), system errors (58), no privileges (42501).
+# Beginnings of the SQLSTATEs of a server that cannot do its work now: connection lost (08), read-only (25), rolled back
+# (40), no resources (53), locked (55), timeout or shutdown (57), system error (58), no privilege (42501).
 UNAVAILABLE: Final = ("08", "25", "40", "53", "55", "57", "58", "42501")
 FOREIGN_TABLES: Final = "42"  # of statements that do not fit the tables
 URL: Final = re.compile(r"(?P<scheme>postgres(ql)?://)((?P<user>[^:@/]*)(:[^@/]*)?@)?(?P<place>[^@?]*)(\?[^@]*)?")
