@@ -27,8 +27,9 @@ def test_doctor_reports_every_component_and_extra(townlet: Program) -> None:
     for part in ("Python", "numba", "engine cache", "torch", "C++ compiler", "CUDA", "gymnasium", "pygame", "FFmpeg"):
         assert part in done.out
     for extra in EXTRAS:
-        module = next((f.module for f in FAMILIES if f.extra == extra), None) or doctor.OTHER_EXTRAS[extra]
-        state = "works" if find_spec(module) else "missing"
+        family = next((f.module for f in FAMILIES if f.extra == extra), None)
+        modules = [family] if family else doctor.OTHER_EXTRAS[extra]
+        state = "works" if all(map(find_spec, modules)) else "missing"
         assert re.search(rf"│ {extra} +│ {state} ", done.out), extra
         assert state == "works" or f"\n{extra}: " in done.out
 
@@ -45,6 +46,17 @@ def test_doctor_distinguishes_broken_from_missing_packages(monkeypatch: pytest.M
     found = doctor.ffmpeg()
     assert (found.works, found.state, found.fix) == (False, "missing", "pip install imageio-ffmpeg")
     assert "play --video" in found.provides
+
+
+def test_an_extra_without_one_of_its_packages_is_missing(townlet: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other packages install parts of it: fastapi brings the API of OpenTelemetry, without the exporter of traces."""
+    exporter = "opentelemetry.exporter"
+    for name in [name for name in sys.modules if name.startswith(exporter)]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, exporter, None)
+    done = townlet("doctor")
+    assert re.search(r"│ otel +│ missing ", done.out)
+    assert "\notel: pip install 'townlet[otel]'" in done.out
 
 
 def test_doctor_shows_how_to_install_missing_components(tmp_path: Path) -> None:

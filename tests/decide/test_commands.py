@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -202,10 +203,10 @@ def test_consecutive_promotions_are_one_line(tmp_path: Path, townlet: Program) -
     (tmp_path / VERSIONS).mkdir()
     notes = ServingLog(tmp_path / VERSIONS / SERVING_LOG)
     for version in range(1, 41):
-        notes.append(change("promote", version, 1e9 + version, serving=version))
-    notes.append(change("pin", 40, 1e9 + 50, serving=40, pinned=40))
-    notes.append(change("promote", 41, 1e9 + 60, serving=40, pinned=40, applied=False))
-    notes.append(change("gate_only", 40, 1e9 + 70, serving=40, pinned=40, gate_only=True))
+        notes.append(partial(change, "promote", version, 1e9 + version, serving=version))
+    notes.append(partial(change, "pin", 40, 1e9 + 50, serving=40, pinned=40))
+    notes.append(partial(change, "promote", 41, 1e9 + 60, serving=40, pinned=40, applied=False))
+    notes.append(partial(change, "gate_only", 40, 1e9 + 70, serving=40, pinned=40, gate_only=True))
     found = townlet("versions", "--folder", str(tmp_path))
     lines = found.out.splitlines()
     at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(1e9 + 40))

@@ -68,7 +68,7 @@ def test_the_command_of_the_units_exists(tmp_path: Path) -> None:
         assert service.process is not None
         assert service.process.wait(PATIENT) == 2
         (line,) = [json.loads(line) for line in service.words.splitlines()]
-        assert (line["level"], "cannot be reached" in line["message"]) == ("error", True)
+        assert (line["level"], "cannot be used" in line["message"]) == ("error", True)
 
 
 @pytest.mark.skipif(not shutil.which("haproxy"), reason="needs haproxy")

@@ -83,7 +83,8 @@ def test_error_at_the_start_is_a_line_of_the_json_log() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        f"the database postgresql://townlet:{SECRET}@db/townlet cannot be reached",
+        f"the database postgresql://townlet:{SECRET}@db/townlet cannot be used",
+        f"the database postgresql://townlet:#/{SECRET}?@{SECRET}@db/townlet cannot be used",
         f"GET /?token={SECRET} failed",
         f"Authorization: Bearer {SECRET}",
         f"a message with {SECRET} in it",

@@ -34,7 +34,7 @@ def watched(folder: Path, *words: str) -> Iterator[tuple[ServiceStats, FileServi
     """A service with an idle trainer, and its statistics."""
     service, training, clock = start_service(folder, ["learning.interval=3600", *words])
     stats = ServiceStats(service, training)
-    training.ensure_running()
+    training.start()
     yield stats, service, training, clock
     training.stop()
     service.storage.close()
@@ -153,7 +153,7 @@ def test_failing_or_dead_trainer_raises_an_alarm(tmp_path: Path) -> None:
         training.stop()
         (alarm,) = stats.as_json()["alarms"]
         assert (alarm["name"], alarm["critical"]) == ("training", True)
-        assert "is not running" in alarm["what"]
+        assert alarm["what"] == "The thread 'training' has ended" == stats.alarms.problem()
     with watched(tmp_path / "another") as (stats, service, training, clock):
         training.progress.failed, training.progress.problem = 1, "step 7 of the trainer is not finite"
         (alarm,) = stats.as_json()["alarms"]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from townlet.cli.console import echo, echo_err, out
-from townlet.cli.decide_options import FOLDER, AllowCode, Folder, TokenFile, app
+from townlet.cli.decide_options import FOLDER, AllowCode, Folder, TokenFile, app, require_url
 from townlet.cli.decide_output import ServiceOutput, log_errors
 from townlet.cli.help import FormattedCommand
 from townlet.cli.live import open_browser
@@ -115,7 +115,8 @@ def serve(
     for override in overrides or ():  # suggest --port 8790 for port=8790
         key, equals, value = override.partition("=")
         if equals and key.strip() in SERVE_OPTIONS:
-            fix = "write --open" if key.strip() == "open" else f"write --{key.strip()} {value}"
+            shown = {"open": "", "storage": " URL"}.get(key.strip(), f" {value}")  # the URL may contain a password
+            fix = f"write --{key.strip()}{shown}"
             raise TownletError(f"'{key.strip()}' is an option, not a setting", fix)
     _check_storage(storage, role, accept_data_loss)
     from townlet.decide import tracing
@@ -166,8 +167,7 @@ def _check_storage(storage: str | None, role: str, accept_data_loss: bool) -> No
         if role != "all":
             raise TownletError(f"--role {role} needs --storage", "one process can serve a folder; it does everything")
         return
-    if not storage.startswith(("postgresql://", "postgres://")):
-        raise TownletError(f"--storage {storage} is not a URL of PostgreSQL", "write postgresql://user@host/database")
+    require_url(storage)
     if accept_data_loss:
         raise TownletError("--accept-data-loss is for a folder", "restore a backup of the database instead")
 

@@ -9,8 +9,18 @@ import typer
 
 from townlet.cli.help import CommandGroup
 from townlet.cli.options import permit_code
+from townlet.decide.storage import URL_SCHEMES
+from townlet.errors import TownletError
 
 FOLDER: Final = Path("decisions")
+
+
+def require_url(value: str | None) -> str | None:
+    """Refuse a value that is not a URL of a database, without showing it: it may contain a password."""
+    if value is not None and not value.startswith(URL_SCHEMES):
+        raise TownletError("--storage is not a URL of PostgreSQL", "write postgresql://user@host/database")
+    return value
+
 
 app = CommandGroup("Serve decisions to live games and learn from their outcomes.")
 
@@ -34,5 +44,8 @@ AllowCode = Annotated[
     ),
 ]
 StorageUrl = Annotated[
-    str | None, typer.Option("--storage", metavar="URL", help="Database of the service, instead of a folder.")
+    str | None,
+    typer.Option(
+        "--storage", metavar="URL", help="Database of the service, instead of a folder.", callback=require_url
+    ),
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import PackageNotFoundError, packages_distributions, version
@@ -109,22 +109,26 @@ def gymnasium() -> CheckResult:
 
 def pygame() -> CheckResult:
     provides, command = "pictures of CartPole and many others, and windows: play --window", "pip install pygame-ce"
-    return _optional("pygame", "pygame", partial(extras.import_quietly, "pygame"), provides, command)
+    return _optional("pygame", ["pygame"], partial(extras.import_quietly, "pygame"), provides, command)
 
 
 def ffmpeg() -> CheckResult:
     provides, command = "videos: play --video, video.episodes, publish", "pip install imageio-ffmpeg"
-    return _optional("FFmpeg", "imageio_ffmpeg", require_encoder, provides, command)
+    return _optional("FFmpeg", ["imageio_ffmpeg"], require_encoder, provides, command)
 
 
 CHECKS: Final[tuple[Callable[[], CheckResult], ...]] = (
     python, numba, cache, torch, compiler, cuda, gymnasium, pygame, ffmpeg,
 )  # fmt: skip
-# Extras other than environment families, and the module that each installs.
+# Extras other than environment families, and the modules that are imported where they are used.
 OTHER_EXTRAS: Final = {
-    "hub": "huggingface_hub", "onnx": "onnxscript", "otel": "opentelemetry", "postgres": "psycopg", "sweep": "optuna",
-    "wandb": "wandb",
-}  # fmt: skip
+    "hub": ("huggingface_hub",),
+    "onnx": ("onnx", "onnxscript"),
+    "otel": ("opentelemetry.sdk.trace", "opentelemetry.exporter.otlp.proto.http.trace_exporter"),
+    "postgres": ("psycopg",),
+    "sweep": ("optuna",),
+    "wandb": ("wandb",),
+}
 PROVIDES: Final = {
     "atari": "Atari 2600 games: ALE/Pong-v5 (ale-py is GPL-2.0-only)",
     "box2d": "landers, walkers and cars: LunarLander-v3",
@@ -141,16 +145,32 @@ PROVIDES: Final = {
 }
 
 
-def _extra(name: str, module: str, check: Callable[[], object], why_not_installable: str = "") -> CheckResult:
-    return _optional(name, module, check, PROVIDES[name], why_not_installable or f"pip install 'townlet[{name}]'")
+def _extra(
+    name: str, modules: Sequence[str], check: Callable[[], object], why_not_installable: str = ""
+) -> CheckResult:
+    return _optional(name, modules, check, PROVIDES[name], why_not_installable or f"pip install 'townlet[{name}]'")
 
 
-def _optional(name: str, module: str, check: Callable[[], object], provides: str, fix: str) -> CheckResult:
-    """Whether a package that Townlet works without is installed and passes `check`."""
-    if not find_spec(module):
+def _import_all(modules: Sequence[str]) -> None:
+    for module in modules:
+        extras.import_quietly(module)
+
+
+def _is_installed(module: str) -> bool:
+    """Whether a module can be found; imports at most the packages that contain it."""
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:  # one of those packages
+        return False
+
+
+def _optional(name: str, modules: Sequence[str], check: Callable[[], object], provides: str, fix: str) -> CheckResult:
+    """Whether the packages of these modules, which Townlet works without, are installed and pass `check`."""
+    if not all(map(_is_installed, modules)):
         return CheckResult(name, False, "missing", provides, fix)
-    owners = packages_distributions().get(module, [])
-    installed = ", ".join(f"{owner} {_installed_version(owner)}" for owner in dict.fromkeys(owners)) or module
+    by_module = packages_distributions()
+    owners = [owner for module in modules for owner in by_module.get(module.partition(".")[0], [])]
+    installed = ", ".join(f"{owner} {_installed_version(owner)}" for owner in dict.fromkeys(owners)) or modules[0]
     try:
         check()
     except Exception as error:  # a broken package may raise anything
@@ -164,9 +184,9 @@ def doctor() -> None:
     with err().status("checking"):
         results = [check() for check in CHECKS]
         for f in extras.FAMILIES:
-            results.append(_extra(f.extra, f.module, partial(extras.smoke_test, f), f.why_not_installable))
-        for name, module in OTHER_EXTRAS.items():
-            results.append(_extra(name, module, partial(extras.import_quietly, module)))
+            results.append(_extra(f.extra, [f.module], partial(extras.smoke_test, f), f.why_not_installable))
+        for name, modules in OTHER_EXTRAS.items():
+            results.append(_extra(name, modules, partial(_import_all, modules)))
     table = Table("component", "", "state", "provides")
     for number, r in enumerate(results):
         if number == len(CHECKS):

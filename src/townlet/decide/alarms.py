@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Iterator
+from itertools import chain
 from math import inf
 from typing import Final, NamedTuple
 
 from townlet.decide.events import DecisionMade
 from townlet.decide.service import Service
+from townlet.decide.service_loop import ServiceLoop
 from townlet.decide.training_progress import TrainingProgress
 from townlet.decide.training_thread import Learning
 from townlet.decide.websocket import ConnectionLimits
@@ -19,6 +21,7 @@ MIN_DECISIONS: Final = 50  # decisions needed to check the mean entropy
 DOMINANCE: Final = 0.9  # share of one action above which a policy has collapsed
 RECENT: Final = 60.0  # seconds for which an alarm lasts after a failure
 LEARNER_SILENT: Final = 15.0  # seconds without a report of the learner, after which an alarm is raised
+OUTDATED: Final = 5.0  # seconds since what serves was read, after which an alarm is raised
 UNANSWERED: Final = 20  # this many decisions without an outcome, for half of the expiry time, raise an alarm
 
 
@@ -41,8 +44,9 @@ class Alarms:
         self._entropy: deque[float] = deque(maxlen=COLLAPSE_WINDOW)
         self._last_decision = self._unanswered_since = -inf
         self._unanswered = 0  # decisions sent since the last outcome
-        self._failures, self._restarts, self._overload = _RecentGrowth(), _RecentGrowth(), _RecentGrowth()
+        self._failures, self._overload = _RecentGrowth(), _RecentGrowth()
         self._refused, self._slow = _RecentGrowth(), _RecentGrowth()
+        self.loops: list[ServiceLoop] = []  # of the server; storage and learning have others
         self._since: dict[str, float] = {}  # start of each active alarm
 
     def on_decision(self, decision: DecisionMade, entropy: float) -> None:
@@ -61,16 +65,36 @@ class Alarms:
     def active(self, overloaded: int) -> list[Alarm]:
         """Active alarms, critical ones first; `overloaded` counts observations affected by overload so far."""
         now = self._service.clock()
-        alarms = [*self._storage(), *self._collapse(), *self._training(now), *self._traffic(overloaded, now)]
-        alarms += self._versions()
+        alarms = [*self._storage(), *self._failed_loops(), *self._outdated(), *self._collapse()]
+        alarms += [*self._training(now), *self._traffic(overloaded, now), *self._versions()]
         self._since = {alarm.name: self._since.get(alarm.name, now) for alarm in alarms}
         dated = (alarm._replace(since=self._since[alarm.name]) for alarm in alarms)
         return sorted(dated, key=lambda alarm: not alarm.critical)
 
+    def problem(self) -> str | None:
+        """Why this process should not get requests; None if it should."""
+        ended = (alarm.what for alarm in self._failed_loops(only_ended=True))
+        outdated = (alarm.what for alarm in self._outdated())
+        return self._service.storage.problem or next(chain(ended, outdated), None)
+
+    def _failed_loops(self, only_ended: bool = False) -> Iterator[Alarm]:
+        for loop in (*self.loops, *self._service.storage.loops, *self._learning.loops):
+            if loop.ended:
+                yield Alarm(loop.name, True, f"The thread '{loop.name}' has ended", "Restart this process.")
+            elif loop.problem and not only_ended:
+                what = f"The thread '{loop.name}' failed, and tries again: {loop.problem}"
+                yield Alarm(loop.name, True, what, "If this persists, check the output of this process.")
+
+    def _outdated(self) -> Iterator[Alarm]:
+        age = self._service.storage.seconds_since_refresh
+        if age > OUTDATED:
+            what = f"What serves was last read {age:.0f} s ago: a rollback, a pin or gate-only mode may be missed here"
+            yield Alarm("outdated", True, what, "Check the database, and the output of this process.")
+
     def _storage(self) -> Iterator[Alarm]:
         if problem := self._service.storage.problem:
             what = f"The log cannot be written, so nothing is learned: {problem}"
-            yield Alarm("log", True, what, "Free disk space. Decisions are made as before.")
+            yield Alarm("log", True, what, "Free disk space, or check the database.")
         for notice in self._service.storage.notices:
             yield Alarm(notice.name, notice.critical, notice.what, notice.fix)
 
@@ -94,18 +118,10 @@ class Alarms:
             yield from self._learner_of_others(now)
             return
         progress = training.progress
-        restarted = self._restarts.grew_recently(progress.restarts, now)
         failing = self._failures.grew_recently(progress.failed, now)
         yield from self._slow_training(progress, now)
-        problem = progress.problem or "the reason is unknown"
-        if not training.running:
-            reason = f": {progress.problem}" if progress.problem else ""
-            fix = "It is restarted every second. If this persists, restart the service."
-            yield Alarm("training", True, f"The trainer is not running{reason}", fix)
-        elif restarted:
-            what = f"The trainer crashed and was restarted: {problem}"
-            yield Alarm("training", True, what, "Check the output of the service.")
-        elif failing:
+        if failing and not any(loop.ended or loop.problem for loop in training.loops):
+            problem = progress.problem or "the reason is unknown"
             what = f"{progress.failed} training rounds have failed since the start, the last one with: {problem}"
             yield Alarm("training", False, what, "Failed steps were undone, and training continues.")
 

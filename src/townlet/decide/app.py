@@ -25,6 +25,7 @@ from townlet.decide.envelope import add_schema
 from townlet.decide.metrics import CONTENT_TYPE, as_prometheus
 from townlet.decide.public_files import add_public_files, is_public_file
 from townlet.decide.service import Service
+from townlet.decide.service_loop import ServiceLoop
 from townlet.decide.settings import DecideSettings
 from townlet.decide.stats import ServiceStats
 from townlet.decide.storage import TOKENS
@@ -192,6 +193,15 @@ def make_app(
     learning.on_change = stats.follow
     feed = StatsFeed(lambda: json.dumps({"type": "stats", **stats.as_json()}, separators=(",", ":")), TICK)
 
+    def maintain() -> None:
+        service.storage.maintain()
+        if stats.batcher is not None:
+            stats.batcher.release_unsynced()
+        stats.update()
+
+    maintenance = ServiceLoop("maintenance", maintain, TICK)
+    stats.alarms.loops.append(maintenance)
+
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         app.state.batcher = stats.batcher = make_batcher(service)
@@ -200,7 +210,7 @@ def make_app(
         if reports is not None:
             reports.status, reports.learner_status = stats.process_report, stats.learner_report
             reports.start()
-        tasks = [asyncio.create_task(_tick(service, learning, stats)), asyncio.create_task(feed.run())]
+        tasks = [asyncio.create_task(maintenance.run_in_event_loop()), asyncio.create_task(feed.run())]
         yield
         for task in tasks:
             task.cancel()
@@ -238,24 +248,14 @@ def make_app(
     return app
 
 
-async def _tick(service: Service, learning: Learning, stats: ServiceStats) -> None:
-    while True:
-        stats.update()
-        await asyncio.sleep(TICK)
-        service.storage.maintain()
-        learning.ensure_running()
-        if stats.batcher is not None:
-            stats.batcher.release_unsynced()
-
-
 def _add_queries(app: FastAPI, service: Service, stats: ServiceStats) -> None:
     @app.get(HEALTH)
     async def health(request: Request) -> JSONResponse:
-        """200 while decisions are logged, 503 while the log cannot be written; viewers and operators see the reason."""
-        healthy = service.storage.problem is None
+        """200 or 503, if decisions cannot be stored or operators not obeyed; viewers and operators see the reason."""
+        problem = stats.alarms.problem()
         identity: Identity | None = request.scope.get("identity", ANONYMOUS)
-        details = {"problem": service.storage.problem} if identity and identity.role in READERS else {}
-        return JSONResponse({"ok": healthy, **details}, 200 if healthy else 503)
+        details = {"problem": problem} if identity and identity.role in READERS else {}
+        return JSONResponse({"ok": problem is None, **details}, 503 if problem else 200)
 
     @app.get("/api/decide/me")
     async def me(request: Request) -> dict[str, Any]:

@@ -83,7 +83,7 @@ class Batcher:
             mark = _mark_all(batch)
             mark("queue")
             clients = [queued.client for queued in batch]
-            return self.service.report_all([queued.message for queued in batch], clients, mark)
+            return self.service.report_all([queued.message for queued in batch], clients, mark, self._waited(batch))
         except Exception:
             logger.exception("%d reports could not be answered", len(batch))
             return [Answer(INTERNAL)] * len(batch)
@@ -167,10 +167,15 @@ class Batcher:
             clients = [queued.client for queued in batch]
             mark = _mark_all(batch)
             mark("queue")
-            return self.service.answer([queued.message for queued in batch], skip_network, clients, mark)
+            messages = [queued.message for queued in batch]
+            return self.service.answer(messages, skip_network, clients, mark, self._waited(batch))
         except Exception:
             logger.exception("%d observations could not be answered", len(batch))
             return [Answer(INTERNAL)] * len(batch)
+
+    def _waited(self, batch: Sequence[QueuedMessage]) -> float:
+        """For how many seconds the oldest of these messages has been waiting."""
+        return self._loop.time() - min(queued.since for queued in batch)
 
     def _schedule_reply(self, answer: Answer, future: FutureReply, since: float | None) -> None:
         if answer.record <= self.service.storage.durable:

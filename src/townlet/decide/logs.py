@@ -13,8 +13,8 @@ from typing import Any, Final
 FORMATS: Final = ("text", "json")
 NO_EVENT: Final = "message"  # event of a record that names none
 REMOVED: Final = "[removed]"
-# Passwords in URLs, tokens in URLs, and tokens in headers.
-SECRETS: Final = re.compile(r"(?<=://)([^\s/@:]*):[^\s/@]+(?=@)|\b(token|code)=[^\s&\"']+|\b(Bearer) [^\s\"']+", re.I)
+# Passwords in URLs, also with characters that should be encoded, tokens in URLs, and tokens in headers.
+SECRETS: Final = re.compile(r"(?<=://)([^\s/@:]*):\S+(?=@)|\b(token|code)=[^\s&\"']+|\b(Bearer) [^\s\"']+", re.I)
 
 
 def configure(format: str, secrets: Iterable[str] = ()) -> None:

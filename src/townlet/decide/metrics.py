@@ -153,7 +153,6 @@ SHARED: Final = (
     Family("training_slow_steps_total", "counter", "Steps that took longer than learning.interval.",
            _value("training.slow")),
     Family("training_failures_total", "counter", "Failed training rounds.", _value("training.failed")),
-    Family("training_restarts_total", "counter", "Restarts of the training thread.", _value("training.restarts")),
     Family("training_loss", "gauge", "Loss, mean of the last 100 steps.", _value("training.means.loss")),
     Family("training_batch_size", "gauge", "Batch size, mean of the last 100 steps.", _value("training.means.batch")),
     Family("training_step_seconds", "gauge", "Time of a step, mean of the last 100.",

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,14 +21,11 @@ from townlet.decide.domain import (
     RewardFromNext,
 )
 from townlet.decide.join import FAILED, OutcomeStatus, report_digest
-from townlet.decide.storage.protocol import Batch, ReportedDecision, ReportTarget, Storage, StorageUnavailable
+from townlet.decide.storage.availability import RETRY_SECONDS, Retry, StorageUnavailable
+from townlet.decide.storage.protocol import Batch, ReportedDecision, ReportTarget, Storage
 from townlet.decide.territories import Clients
 from townlet.decide.tracing import Mark, no_mark
 from townlet.rng import Streams
-
-RETRY_SECONDS: Final = 10.0  # for which a message waits until the storage is available again
-RETRY_PAUSE: Final = 0.1
-Result = TypeVar("Result")
 
 
 class Answer(NamedTuple):
@@ -54,6 +51,7 @@ class Service:
         self.versions, self.clock = storage.versions, storage.clock
         self.decision_listeners: list[Callable[[events.DecisionMade, Decision], None]] = []
         self.clients = Clients(self.settings.limits)
+        self._retry = Retry()
         self._local = threading.local()  # a decider for each thread that answers
 
     @property
@@ -73,9 +71,13 @@ class Service:
 
     def answer(
         self, messages: Sequence[Mapping[str, Any]], skip_network: bool = False, clients: Sequence[str] = (),
-        mark: Mark = no_mark,
+        mark: Mark = no_mark, waited: float = 0.0,
     ) -> list[Answer]:  # fmt: skip
-        """Answer a batch of observations; with `skip_network` the gate decides alone. `clients` are their owner ids."""
+        """Answer a batch of observations; with `skip_network` the gate decides alone. `clients` are their owner ids.
+
+        `waited`: for how many seconds one of them has been waiting.
+        """
+        until = time.monotonic() + RETRY_SECONDS - waited
         clients = clients or [""] * len(messages)
         answers: list[Answer | None] = [None] * len(messages)
         remaining: list[tuple[int, Observation]] = []
@@ -95,7 +97,7 @@ class Service:
                     first[observation.territory] = index, observation
             requests = [Request(one, messages[index], clients[index]) for index, one in first.values()]
             try:
-                answered = retry(partial(self._answer_batch, requests, skip_network, mark))
+                answered = self._retry(partial(self._answer_batch, requests, skip_network, mark), until)
             except StorageUnavailable as error:
                 answered = [Answer(unavailable(error))] * len(first)
             for (index, _), answer in zip(first.values(), answered, strict=True):
@@ -200,15 +202,16 @@ class Service:
         return self.report_all([message], [client], mark)[0]
 
     def report_all(
-        self, messages: Sequence[Mapping[str, Any]], clients: Sequence[str], mark: Mark = no_mark
+        self, messages: Sequence[Mapping[str, Any]], clients: Sequence[str], mark: Mark = no_mark, waited: float = 0.0
     ) -> list[Answer]:
-        """Handle a batch of reports, in their order. `clients` are the owner ids of their senders."""
+        """Handle a batch of reports, in their order; `clients` and `waited` are as in `answer`."""
+        until = time.monotonic() + RETRY_SECONDS - waited
         parsed = [self._parse_report(message) for message in messages]
         mark("parse")
         pairs = zip(parsed, clients, strict=True)
         handled = [(report, client) for report, client in pairs if isinstance(report, OutcomeReport)]
         try:
-            answers = iter(retry(partial(self._handle_reports, handled)) if handled else [])
+            answers = iter(self._retry(partial(self._handle_reports, handled), until) if handled else [])
         except StorageUnavailable as error:
             answers = iter([Answer(unavailable(error))] * len(handled))
         return [report if isinstance(report, Answer) else next(answers) for report in parsed]
@@ -263,19 +266,6 @@ class Service:
     def close(self) -> None:
         """Store what is left, and release the storage."""
         self.storage.close()
-
-
-def retry(attempt: Callable[[], Result]) -> Result:
-    """Repeat an attempt while the storage is unavailable: what an attempt has stored is found by the next one."""
-    until: float | None = None
-    while True:
-        try:
-            return attempt()
-        except StorageUnavailable:
-            until = until or time.monotonic() + RETRY_SECONDS
-            if time.monotonic() > until:
-                raise
-            time.sleep(RETRY_PAUSE)
 
 
 def unavailable(error: StorageUnavailable) -> dict[str, Any]:

@@ -101,7 +101,7 @@ class ServiceStats:
         self._state = self._empty = ServiceState(service.domain, service.settings)
         self.batcher: Batcher | None = None  # set when the server starts
         self._started = time.monotonic()
-        self._alarms, self._curves = Alarms(service, learning, self._limits), RecentCurves()
+        self.alarms, self._curves = Alarms(service, learning, self._limits), RecentCurves()
         self._own_decisions = 0  # made by this process
         self._own_counts: deque[tuple[float, int]] = deque(maxlen=RATE_WINDOW + 1)
         self._decision_counts: deque[tuple[float, int]] = deque(maxlen=RATE_WINDOW + 1)  # (time, count)
@@ -140,7 +140,7 @@ class ServiceStats:
         if decision.expected is not None:
             self._components.append(decision.components)
         self._entropy.append(decision.entropy)
-        self._alarms.on_decision(event, decision.entropy)
+        self.alarms.on_decision(event, decision.entropy)
 
     def _add_decision(self, decision: DecisionMade) -> None:
         if decision.send:
@@ -154,7 +154,7 @@ class ServiceStats:
 
     def _on_outcome(self, experience: Experience, value: float, how: str) -> None:
         if how != "default":
-            self._alarms.on_outcome()
+            self.alarms.on_outcome()
         self._add_outcome(experience.decision, value, how)
 
     def _add_outcome(self, decision: DecisionMade, value: float, how: str) -> None:
@@ -169,7 +169,7 @@ class ServiceStats:
         self._own_counts.append((now, self._own_decisions))
         self._decision_counts.append((now, self._state.decisions))
         self._step_counts.append((now, self._progress.steps))
-        self._alarms.active(self._overloaded)
+        self.alarms.active(self._overloaded)
         expected, actual = np.mean(self._pairs, axis=0).tolist() if self._pairs else (None, None)
         if not self._estimates:
             expected = None
@@ -202,7 +202,7 @@ class ServiceStats:
         training, versions = self._learning.training, self.service.versions
         with training.storage.lock if training else nullcontext():
             own = {
-                "alarms": [alarm._asdict() for alarm in self._alarms.active(self._overloaded)],
+                "alarms": [alarm._asdict() for alarm in self.alarms.active(self._overloaded)],
                 "service": self._service(),
                 "process": self.process_report(),
                 "training": self._training(),
@@ -276,7 +276,6 @@ class ServiceStats:
             "steps_per_second": rate_per_second(self._step_counts),
             "step_seconds": last.seconds if last else 0.0,
             "failed": progress.failed,
-            "restarts": max(progress.restarts, 0),
             "problem": progress.problem,
             "slow": progress.slow,
             "samples": progress.samples,

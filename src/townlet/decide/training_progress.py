@@ -24,7 +24,6 @@ class TrainingProgress:
     slow: int = 0  # steps that took longer than `learning.interval`
     slow_seconds: float = 0.0  # duration of the last one of these
     failed: int = 0
-    restarts: int = -1  # the first start does not count
     began: float | None = None  # when the current step began, by the monotonic clock
     recent: deque[StepMetrics] = field(default_factory=lambda: deque(maxlen=RECENT_STEPS))
     problem: str = ""  # the last error

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from errno import EMFILE, ENFILE
 from typing import Any, Final, Protocol
 
 import numpy as np
@@ -17,6 +15,7 @@ from townlet.decide.decider import sample_observation
 from townlet.decide.events import StepUndone, TrainerRewound, TrainingStep, VersionPublished
 from townlet.decide.logs import log_event
 from townlet.decide.offline_eval import OfflineEvaluator, Verdict, judge_candidate, judge_serving
+from townlet.decide.service_loop import ServiceLoop, describe_error
 from townlet.decide.storage import snapshots
 from townlet.decide.storage.log import LogStopped
 from townlet.decide.storage.protocol import LearnerStorage
@@ -24,15 +23,11 @@ from townlet.decide.storage.retention import is_due
 from townlet.decide.storage.versions import NetworkVersion
 from townlet.decide.tracing import span
 from townlet.decide.training_progress import TrainingProgress
-from townlet.errors import TownletError
-from townlet.web.limits import DESCRIPTOR_REMEDY
 
 REVIEW_INTERVAL: Final = 20  # published versions between two reviews of the serving version
 IDLE_SECONDS: Final = 0.02  # pause between two rounds if learning.interval is 0
 EXPLAINED: Final = 32  # recent observations whose parts are rated
 YIELD_SECONDS: Final = 0.005  # pause between two pieces of work of about one millisecond each
-# Errors that end a round; any other error ends the thread, which is then restarted.
-FAILURES: Final = (TownletError, ArithmeticError, ValueError, RuntimeError, OSError, MemoryError)
 REPLACED: Final = "another version started serving during the evaluation"
 logger = logging.getLogger(__name__)
 
@@ -46,11 +41,12 @@ class Learning(Protocol):
     def training(self) -> TrainingThread | None:
         """The training thread, while this process trains."""
 
+    @property
+    def loops(self) -> Sequence[ServiceLoop]:
+        """The loops that run in threads."""
+
     def start(self) -> None:
         """Begin."""
-
-    def ensure_running(self) -> None:
-        """Restart what died; called periodically."""
 
     def stop(self) -> None:
         """End."""
@@ -60,12 +56,10 @@ class NoLearning:
     """A process that only decides."""
 
     training: TrainingThread | None = None
+    loops: Sequence[ServiceLoop] = ()
     on_change: Callable[[TrainingThread | None], object] = staticmethod(lambda training: None)
 
     def start(self) -> None:
-        pass
-
-    def ensure_running(self) -> None:
         pass
 
     def stop(self) -> None:
@@ -83,8 +77,7 @@ class TrainingThread:
         self._last_snapshot = storage.record, storage.clock()  # record and time of the last snapshot, or of the start
         self._recent: deque[Mapping[str, Any]] = deque(maxlen=EXPLAINED)  # the latest observations
         storage.state.decision_listeners.append(lambda event: self._recent.append(event.message))
-        self._stop = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._loop = ServiceLoop("training", self._run_round, storage.settings.learning.interval or IDLE_SECONDS)
         self._parent: int | None = None  # the version rewound to, until the next one is published
         self._generator = np.random.Generator(np.random.PCG64())  # for confidence intervals, not for training
 
@@ -98,54 +91,41 @@ class TrainingThread:
         try:
             self.storage.trainer.warm_up(sample_observation(self.storage.domain))
             self._ensure_serving()
-        except FAILURES as error:  # for example a full disk: the gate decides alone until there is space
+        except Exception as error:  # for example a full disk: the gate decides alone until there is space
             self._note_failure(error)
-        self.ensure_running()
+            logger.warning("nothing serves yet: %s", self.progress.problem)
+        self._loop.start()
 
     def _ensure_serving(self) -> None:
         versions = self.storage.versions
         if versions.serving is None and versions.pinned is None:  # a pinned version would prevent the promotion
             self.publish()
 
-    def ensure_running(self) -> None:
-        """Start the thread, or restart it if it died; called periodically."""
-        if self._stop.is_set() or (self._thread and self._thread.is_alive()):
-            return
-        self.progress.restarts += 1
-        self._thread = threading.Thread(target=self._run, name="trainer", daemon=True)
-        self._thread.start()
+    @property
+    def loops(self) -> Sequence[ServiceLoop]:
+        return [self._loop]
 
     @property
     def running(self) -> bool:
-        return self._thread is not None and self._thread.is_alive()
+        return not self._loop.ended
 
     def stop(self) -> None:
-        self._stop.set()
-        if self._thread:
-            self._thread.join()
+        self._loop.stop()
 
-    def _run(self) -> None:
-        while not self._stop.is_set():
-            started = time.monotonic()
-            try:
-                self.train_round()
-            except FAILURES as error:
-                self._note_failure(error)
-            except BaseException as error:
-                self.progress.problem = _describe(error)[:300]
-                raise
-            interval = self.storage.settings.learning.interval or IDLE_SECONDS
-            self._stop.wait(max(0.0, interval - (time.monotonic() - started)))
+    def _run_round(self) -> None:
+        try:
+            self.train_round()
+        except Exception as error:
+            self._note_failure(error)
+            raise
 
     def _yield_cpu(self) -> None:
         """In the training thread, give the decision path a chance to run."""
-        if threading.current_thread() is self._thread:
-            self._stop.wait(YIELD_SECONDS)
+        self._loop.pause(YIELD_SECONDS)
 
     def _note_failure(self, error: Exception) -> None:
         self.progress.failed += 1
-        self.progress.problem = _describe(error)[:300]
-        logger.warning("a training round failed: %s", self.progress.problem)
+        self.progress.problem = describe_error(error)[:300]
 
     def train_round(self) -> NetworkVersion | None:
         """Take `gradient_steps` steps and publish the resulting version; None without enough experience."""
@@ -189,6 +169,7 @@ class TrainingThread:
             trainer.undo()
             self.storage.write(StepUndone(trainer.step, str(error)[:300]))
             self._note_failure(error)
+            logger.warning("a training step failed: %s", self.progress.problem)
             return False
         finally:
             progress.began = None
@@ -281,10 +262,3 @@ class TrainingThread:
         self.storage.write(TrainerRewound(serving.version))  # logged first: a replay must do the same
         self.storage.trainer.rewind(state)
         self._parent = serving.version
-
-
-def _describe(error: BaseException) -> str:
-    """The error as text, with the remedy if file descriptors are used up."""
-    if isinstance(error, OSError) and error.errno in (EMFILE, ENFILE):
-        return f"file descriptors are used up: {DESCRIPTOR_REMEDY}"
-    return f"{type(error).__name__}: {error}"

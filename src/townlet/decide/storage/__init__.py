@@ -7,6 +7,8 @@ LOG: Final = "log"
 VERSIONS: Final = "versions"
 SNAPSHOTS: Final = "snapshots"
 TOKENS: Final = "tokens.json"
+# Beginnings of the URL of a database, also of one with a slash too few.
+URL_SCHEMES: Final = ("postgresql:", "postgres:")
 
 
 class StorageNotice(NamedTuple):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -25,14 +25,16 @@ class ServingHistory(Protocol):
     def last(self) -> ServingChange:
         """The change that holds the current state."""
 
-    def append(self, change: ServingChange) -> ServingChange:
-        """Store a change durably, with the next number."""
+    keeps_unstored: bool  # whether a change that could not be stored is in effect nevertheless, until a restart
+
+    def append(self, make_change: Callable[[], ServingChange]) -> ServingChange:
+        """Store a change durably, with the next number; it is made from the last one, of whichever process that is."""
 
     def distrust(self, fault: str, number: int) -> None:
         """Stop trusting the changes: another source contradicts them, and refers to a change of this number."""
 
-    def refresh(self) -> bool:
-        """Read the changes of other processes; returns whether there are any."""
+    def refresh(self) -> None:
+        """Read the changes of other processes."""
 
 
 class VersionArchive(Protocol):

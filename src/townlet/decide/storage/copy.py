@@ -26,7 +26,7 @@ def copy_service(source: str | Path, to: str | Path) -> CopySummary:
     """Copy a service that is not being served to an empty folder or database."""
     with closing(open_stored(source)) as stored, stored.exclusive():
         if (fault := stored.overview()["fault"]) != "":
-            what = f"the changes of what serves in {source} cannot be trusted: {fault}"
+            what = f"the changes of what serves cannot be trusted: {fault}"
             raise TownletError(what, "start the service there, and turn gate-only mode on or off")
         if is_url(to):
             from townlet.decide.storage.postgres.copy import copy_to_database  # needs an extra

@@ -19,6 +19,7 @@ from townlet.decide import events
 from townlet.decide.domain import Domain, Observation, ObservationRow
 from townlet.decide.join import DecisionCounts, OutcomeStatus
 from townlet.decide.recovery import first_start, read_events, recover_folder
+from townlet.decide.service_loop import ServiceLoop
 from townlet.decide.settings import DecideSettings, settings_hash
 from townlet.decide.state import UNLOGGED, ServiceState
 from townlet.decide.storage import LOG, SNAPSHOTS, VERSIONS, StorageNotice, snapshots
@@ -149,6 +150,16 @@ class FileStorage:
             what = f"The control file of the log is out of date: {problem}"
             return [*self._found, StorageNotice("control", what, "Check the disk.", critical=False)]
         return self._found
+
+    @property
+    def loops(self) -> Sequence[ServiceLoop]:
+        """The loops of the log."""
+        return [self.log.control_loop]
+
+    @property
+    def seconds_since_refresh(self) -> float:
+        """0: there are no other processes."""
+        return 0.0
 
     @property
     def durable(self) -> int:

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from townlet.decide.service_loop import ServiceLoop
 from townlet.decide.storage.control import ControlData, ReferenceCheck, open_log
 from townlet.decide.storage.segments import RECORD, list_segments, with_stops
 from townlet.errors import TownletError
@@ -77,10 +78,13 @@ class WriteAheadLog:
         self._segment = self._writer.segment  # first record and synced bytes of the current segment
         self._serving = self.control_at_start.serving, self.control_at_start.gate_only
         self.write_control()
+        self._control_due = time.monotonic() + CONTROL_SECONDS
         self._commit_thread = threading.Thread(target=self._commit_loop, name="log", daemon=True)
         self._commit_thread.start()
-        self._control_thread = threading.Thread(target=self._control_loop, name="log control", daemon=True)
-        self._control_thread.start()
+        # In a thread of its own, so that commits never wait. Commits cannot reach another folder in between, since they
+        # write to an open file of this one.
+        self.control_loop = ServiceLoop("log_control", self._check_control, LOCK_CHECK_SECONDS)
+        self.control_loop.start()
 
     def append(self, payload: bytes) -> int:
         """Queue a record without blocking; returns its number. Raises `LogStopped` while the log is stopped."""
@@ -138,7 +142,7 @@ class WriteAheadLog:
             self._committed.notify_all()
         if not self._closed.is_set():
             self._closed.set()
-            self._control_thread.join()
+            self.control_loop.stop()
             self.write_control()
         self._control_file.close()
         self._writer.close()
@@ -201,18 +205,13 @@ class WriteAheadLog:
                 self.problem = misplaced
             self._misplaced = misplaced
 
-    def _control_loop(self) -> None:
-        """Check the lock and write the control file periodically, in a separate thread, so that commits never wait.
-
-        Commits in between cannot reach another folder, since they write to an open file of this one.
-        """
-        due = time.monotonic() + CONTROL_SECONDS
-        while not self._closed.wait(LOCK_CHECK_SECONDS):
-            self.check_lock()
-            written = self._control_file.written
-            if self.control_problem or written is None or (written.synced != self.synced and time.monotonic() >= due):
-                self.write_control()
-                due = time.monotonic() + CONTROL_SECONDS
+    def _check_control(self) -> None:
+        """Check the lock, and write the control file if it is due."""
+        self.check_lock()
+        written, due = self._control_file.written, time.monotonic() >= self._control_due
+        if self.control_problem or written is None or (due and written.synced != self.synced):
+            self.write_control()
+            self._control_due = time.monotonic() + CONTROL_SECONDS
 
     def _commit_loop(self) -> None:
         while True:

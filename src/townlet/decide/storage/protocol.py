@@ -10,16 +10,12 @@ from typing import Any, NamedTuple, Protocol
 from townlet.decide import events
 from townlet.decide.domain import Domain, Observation, ObservationRow
 from townlet.decide.join import DecisionCounts, OutcomeStatus
+from townlet.decide.service_loop import ServiceLoop
 from townlet.decide.settings import DecideSettings
 from townlet.decide.state import ServiceState
 from townlet.decide.storage import StorageNotice
 from townlet.decide.storage.versions import VersionStore
 from townlet.decide.trainer import Trainer
-from townlet.errors import TownletError
-
-
-class StorageUnavailable(TownletError):
-    """Nothing can be stored at the moment, and nothing can be decided; the message gives the reason."""
 
 
 class TerritoryUse(NamedTuple):
@@ -116,6 +112,14 @@ class Storage(Protocol):
     @property
     def durable(self) -> int:
         """The last durable record."""
+
+    @property
+    def loops(self) -> Sequence[ServiceLoop]:
+        """The loops that run in threads."""
+
+    @property
+    def seconds_since_refresh(self) -> float:
+        """Since the changes of other processes to what serves were read; 0 if there are none."""
 
     def on_durable(self, callback: Callable[[int], object]) -> None:
         """Call this with the last durable record, in another thread, whenever further ones have become durable."""

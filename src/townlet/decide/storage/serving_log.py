@@ -7,7 +7,7 @@ missing or truncated, gate-only mode may have been on, so it counts as on until 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
@@ -67,6 +67,8 @@ class ServingLogContents(NamedTuple):
 class ServingLog:
     """The file of changes. Each line is appended and synced; a long file is replaced by its last lines."""
 
+    keeps_unstored = True
+
     def __init__(self, path: Path) -> None:
         self._path = path
         for temporary in path.parent.glob(f".{path.name}.*"):  # left by a crash during a replacement
@@ -87,12 +89,12 @@ class ServingLog:
         self.fault, self.number = self.fault or fault, max(self.number, number)
         self._damaged, self._lines = self._path.exists(), None
 
-    def refresh(self) -> bool:
-        """False: no other process writes this file."""
-        return False
+    def refresh(self) -> None:
+        """Nothing to do: no other process writes this file."""
 
-    def append(self, change: ServingChange) -> ServingChange:
+    def append(self, make_change: Callable[[], ServingChange]) -> ServingChange:
         """Append a change, numbered. If the disk fails, it is kept in memory and the next append rewrites the file."""
+        change = make_change()
         self.number += 1
         previous = self._checksum if self._lines else ""
         change = change.model_copy(update={"number": self.number, "previous_checksum": previous})

@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from townlet.decide.events import Event
 from townlet.decide.recovery import ReplayedVersion, begin, replay
 from townlet.decide.state import ServiceState
+from townlet.decide.storage import URL_SCHEMES
 from townlet.decide.storage.serving_log import ServingChange
 from townlet.decide.storage.snapshots import Snapshot
 from townlet.errors import TownletError
@@ -18,7 +19,6 @@ from townlet.runs import disk
 from townlet.runs.verify import IntegrityReport
 
 CHUNK: Final = 5000  # records of a copy that are written together
-URL_SCHEMES: Final = ("postgresql://", "postgres://")
 
 
 class CopySummary(NamedTuple):
@@ -81,8 +81,8 @@ def open_stored(where: str | Path) -> StoredService:
         from townlet.decide.storage.postgres.service_database import ServiceDatabase  # needs an extra
 
         return ServiceDatabase(str(where))
-    if "://" in str(where):
-        raise TownletError(f"{where} is not a URL of PostgreSQL", "write postgresql://user@host/database")
+    if "://" in str(where):  # not shown: it may contain a password
+        raise TownletError("this is not a URL of PostgreSQL", "write postgresql://user@host/database")
     from townlet.decide.storage.service_folder import ServiceFolder
 
     disk.refuse_links(Path(where))

@@ -10,9 +10,10 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from copy import deepcopy
 from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
 from typing import Any, Final
 
@@ -22,6 +23,7 @@ from torch import Tensor, nn
 from townlet.agents.agent import no_interrupt
 from townlet.decide.estimate import Estimate
 from townlet.decide.storage.archive import VersionArchive
+from townlet.decide.storage.availability import Retry, StorageUnavailable
 from townlet.decide.storage.serving_log import SERVING_LOG, ChangeKind, ServingChange, serving_summary
 from townlet.errors import TownletError, did_you_mean
 from townlet.interfaces.state import State, get_part
@@ -79,6 +81,7 @@ class VersionStore:
         self._synced_record = synced_record  # returns the last synced record of the log
         self.on_change: Callable[[ServingChange], object] = lambda change: None  # called after changes that took effect
         self._log = archive.history
+        self._retry = Retry()
         self._newest = max((0, *archive.numbers(), *(change.version for change in self._log.changes)))
         self._reopen()
 
@@ -123,13 +126,14 @@ class VersionStore:
     def refresh(self) -> None:
         """Adopt the versions and changes that other processes have stored."""
         with self.lock:
-            changed, stored = self._log.refresh(), set(self._archive.numbers())
+            self._log.refresh()
+            stored = set(self._archive.numbers())
             known = {version: info for version, info in self._info.items() if version in stored}
             new = sorted(stored - self._info.keys() - self.damaged.keys())
             self._info = known | {version: self._archive.verify(version) for version in new}
             self._newest = max([self._newest, *stored])
             serving = self._log.last.serving
-            if changed and serving is not None and (self.serving is None or self.serving.version != serving):
+            if serving is not None and (self.serving is None or self.serving.version != serving):
                 self.serving = self._load(serving)
 
     @property
@@ -213,9 +217,9 @@ class VersionStore:
         """Serve a version. While another one is pinned, this is only recorded."""
         with self.lock:
             promoted, before = self._load(version), self._log.changes
-            change = self._make_change("promote", version, reason, estimate, self.pinned, noted=self.pinned is not None)
+            make = partial(self._make_unless_pinned, "promote", version, reason, estimate)
             try:
-                change = self._log.append(change)  # first: after a crash nothing may serve that was not recorded
+                change = self._log.append(make)  # first: after a crash nothing may serve that was not recorded
             except TownletError:
                 self._log.changes = before
                 raise
@@ -224,52 +228,72 @@ class VersionStore:
 
     def roll_back(self, reason: str, estimate: Estimate | None = None, to: int | None = None) -> ServingChange:
         """Serve an earlier version again, the previous one or `to`. While one is pinned, this is only recorded."""
-        with self.lock:
+        with self._operation():
             trail = self._log.last.trail[-2::-1]  # without the serving version, the newest first
             earlier = next(self._load_valid(trail), None) if to is None else self._load(to)
             if earlier is None:
                 raise TownletError("there is no version to go back to", "pin a version, or turn gate-only on")
-            noted = self.pinned is not None
-            change = self._make_change("roll_back", earlier.version, reason, estimate, self.pinned, noted=noted)
-            self._serve(earlier, change)  # first: a bad version must be replaced even if the disk is full
-            return self._append_applied(change)
+            make = partial(self._make_unless_pinned, "roll_back", earlier.version, reason, estimate)
+            self._serve(earlier, make())  # first: a bad version must be replaced even if the disk is full
+            return self._append_applied(make)
 
     def pin(self, version: int, reason: str = "manual") -> ServingChange:
         """Serve a version until `unpin`; meanwhile promotions and rollbacks are only recorded."""
-        with self.lock:
+        with self._operation():
             pinned = self._load(version)
-            change = self._make_change("pin", version, reason, pinned=version)
-            self._serve(pinned, change)
-            return self._append_applied(change)
+            make = partial(self._make_change, "pin", version, reason, pinned=version)
+            self._serve(pinned, make())
+            return self._append_applied(make)
 
     def unpin(self, reason: str = "manual") -> ServingChange | None:
         """Release the pin; the same version serves until the next promotion. None if nothing was pinned."""
-        with self.lock:
+        with self._operation():
             if self.pinned is None:
                 return None
-            return self._append_applied(self._make_change("unpin", self.pinned, reason))
+            return self._append_applied(partial(self._make_change, "unpin", self.pinned, reason))
 
     def set_gate_only(self, gate_only: bool, reason: str) -> ServingChange | None:
         """Turn gate-only mode on or off; None if nothing changes."""
-        with self.lock:
+        with self._operation():
             if gate_only == self.gate_only and not self.fault:
                 return None
             kind: ChangeKind = "gate_only" if gate_only else "gate_and_network"
             serving = self.serving.version if self.serving else 0
-            change = self._make_change(kind, serving, reason, pinned=self.pinned, gate_only=gate_only)
-            return self._append_applied(change)
+            return self._append_applied(
+                lambda: self._make_change(kind, serving, reason, pinned=self.pinned, gate_only=gate_only)
+            )
 
     def note(self, version: int, reason: str, estimate: Estimate | None = None) -> ServingChange:
         """Record that a version was held or refused, and so does not serve."""
         with self.lock:
-            return self._log.append(self._make_change("note", version, reason, estimate, self.pinned, noted=True))
+            return self._log.append(
+                lambda: self._make_change("note", version, reason, estimate, self.pinned, noted=True)
+            )
 
-    def _append_applied(self, change: ServingChange) -> ServingChange:
+    @contextmanager
+    def _operation(self) -> Iterator[None]:
+        """A change after those of other processes; if it cannot be stored there, it is not done here either."""
+        with self.lock:
+            before = self.serving
+            try:
+                self._retry(self._log.refresh)
+                yield
+            except StorageUnavailable as error:
+                self.serving = before
+                (problem,) = error.diagnostics
+                serves = "the gate decides alone"
+                if before is not None and not self.gate_only:
+                    serves = f"version {before.version} serves"
+                raise StorageUnavailable(f"NOT done, {serves}: {problem.what}", problem.fix) from error
+
+    def _append_applied(self, make_change: Callable[[], ServingChange]) -> ServingChange:
         """Record a change that has taken effect; if that fails, the write-ahead log may still record it."""
         try:
-            change = self._log.append(change)
+            change = self._retry(partial(self._log.append, make_change))
         except TownletError as error:
-            self._notify(change.model_copy(update={"number": self._log.number}))
+            if not self._log.keeps_unstored:
+                raise
+            self._notify(self._log.last)
             (problem,) = error.diagnostics
             what = f"done, but not stored; after a restart the gate decides alone: {problem.what}"
             raise TownletError(what, problem.fix) from error
@@ -284,6 +308,12 @@ class VersionStore:
         if change.applied:
             self.serving = version
         self._prune()
+
+    def _make_unless_pinned(
+        self, kind: ChangeKind, version: int, reason: str, estimate: Estimate | None
+    ) -> ServingChange:
+        """A change that is only recorded while a version is pinned."""
+        return self._make_change(kind, version, reason, estimate, self.pinned, noted=self.pinned is not None)
 
     def _make_change(
         self, kind: ChangeKind, version: int, reason: str, estimate: Estimate | None = None, pinned: int | None = None,
@@ -326,7 +356,7 @@ class VersionStore:
         change = self._make_change("roll_back", version, f"at startup{also}: {why}", pinned=pinned)
         replaced = None if pinned is None else last.replaced_pin or last.pinned
         with suppress(TownletError):  # the service also decides on a full disk
-            self._log.append(change.model_copy(update={"replaced_pin": replaced}))
+            self._log.append(lambda: change.model_copy(update={"replaced_pin": replaced}))
 
     def _load_valid(self, versions: Sequence[int] | Mapping[int, Any]) -> Iterator[NetworkVersion]:
         """Load those of the versions that exist and are intact; raises if a network has another architecture."""

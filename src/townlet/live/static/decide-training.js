@@ -46,8 +46,8 @@ export class TrainingPanel {
       seconds: training.means.step_seconds === null ? '–' : `${formatNumber(1000 * training.means.step_seconds, 2)} ms`,
       learned: training.reward === null ? '–' : formatSigned(training.reward), newest: formatCount(versions.versions.at(-1)?.version ?? 0),
       held_out: formatCount(buffer.held_out), passed: promotionRate(training.verdicts),
-      failed: training.restarts ? `${formatCount(training.failed)}, ${formatCount(training.restarts)} restarts` : formatCount(training.failed),
-    }, { failed: training.failed + training.restarts > 0 });
+      failed: formatCount(training.failed),
+    }, { failed: training.failed > 0 });
     this.loss.show(curves, service.now);
     this.entropy.show(curves, service.now);
     const evaluated = Object.entries(training.verdicts).map(([name, times]) => `${formatCount(times)} ${VERDICTS[name] ?? name}`);

@@ -8,7 +8,7 @@
  * @typedef {{enabled: boolean, validate: boolean, running: boolean, interval: number, samples: number, validated: number,
  *   agreed: number, slow: number, means: Record<'loss' | 'batch' | 'step_seconds' | 'agreement', number | null>,
  *   steps: number, steps_per_second: number, step_seconds: number,
- *   failed: number, restarts: number, problem: string, agreement_lifetime: number | null,
+ *   failed: number, problem: string, agreement_lifetime: number | null,
  *   verdicts: Record<string, number>, step: number | null, loss: number | null, batch: number | null,
  *   reward: number | null, entropy: number | null, agreement: number | null, grad_norm: number | null}} Training
  * @typedef {{size: number, capacity: number, use: number, held_out: number, decisions: number, joined: number,

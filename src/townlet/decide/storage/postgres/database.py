@@ -8,19 +8,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from importlib import resources
 from typing import Any, Final
-from urllib.parse import urlsplit, urlunsplit
 
-from townlet.decide.storage.protocol import StorageUnavailable
+import psycopg
+from psycopg import Connection
+from psycopg.conninfo import conninfo_to_dict
+
+from townlet.decide.storage.availability import StorageUnavailable
 from townlet.errors import TownletError
-
-try:
-    import psycopg
-    from psycopg import Connection
-except ImportError as error:  # pragma: no cover - tested in a process without the extra
-    raise TownletError("storage in PostgreSQL needs psycopg", "pip install 'townlet[postgres]'") from error
 
 CONNECT_SECONDS: Final = 5
 STATEMENT_SECONDS: Final = 30  # a longer statement counts as a failure
+WAIT_SECONDS: Final = 4  # for a lock, and for a statement of the decision path: two attempts fit into its time
 IDLE_SECONDS: Final = 10  # a process that stops within a transaction loses it, and the locks that it holds
 # Dead peers are detected within about ten seconds.
 KEEPALIVES: Final = {
@@ -29,23 +27,36 @@ KEEPALIVES: Final = {
 MIGRATION_LOCK: Final = 0x746F776E6C6574  # "townlet"
 SERVING_LOCK: Final = 0x73657276696E67  # "serving": shared by all processes of a service
 MIGRATION: Final = re.compile(r"(\d{3})_\w+\.sql")
-# What a failed or restarted server raises; everything else is an error of the program.
-FAILURES: Final = (psycopg.OperationalError, psycopg.InterfaceError, psycopg.errors.AdminShutdown)
+# Beginnings of the SQLSTATEs of a server that cannot do its work now: connection lost (08), read-only (25), rolled back
+# (40), no resources (53), locked (55), timeout or shutdown (57), system error (58), no privilege (42501).
+UNAVAILABLE: Final = ("08", "25", "40", "53", "55", "57", "58", "42501")
+FOREIGN_TABLES: Final = "42"  # of statements that do not fit the tables
+URL: Final = re.compile(r"(?P<scheme>postgres(ql)?://)((?P<user>[^:@/]*)(:[^@/]*)?@)?(?P<place>[^@?]*)(\?[^@]*)?")
 
 
 def without_password(url: str) -> str:
-    """The URL for messages."""
-    parts = urlsplit(url)
-    user, at, host = parts.netloc.rpartition("@")
-    return urlunsplit(parts._replace(netloc=f"{user.partition(':')[0]}{at}{host}", query=""))
+    """The URL for messages. Refuses one whose parts are not clear, without showing any: one may be the password."""
+    found = URL.fullmatch(url)
+    try:
+        port = conninfo_to_dict(url).get("port", "")
+    except psycopg.ProgrammingError:
+        found = None
+    if found is None or not re.fullmatch(r"[\d,]*", str(port)):
+        fix = "write postgresql://user@host/database; in a password, write %40 for @, %2F for / and %25 for %"
+        raise TownletError("this is not a URL of PostgreSQL", fix)
+    user = f"{found['user']}@" if found["user"] is not None else ""
+    return f"{found['scheme']}{user}{found['place']}"
 
 
 class Database:
     """One connection, for one thread at a time."""
 
-    def __init__(self, url: str, purpose: str, *, serving: bool = False) -> None:
+    def __init__(
+        self, url: str, purpose: str, *, serving: bool = False, statement_seconds: int = STATEMENT_SECONDS
+    ) -> None:
         """`serving`: while this connection is open, the service cannot be copied."""
         self.url, self._purpose, self._serving = url, purpose, serving
+        self._where, self._statement_seconds = without_password(url), statement_seconds
         self._lock = threading.RLock()
         self._connection: Connection[Any] | None = None
 
@@ -60,22 +71,33 @@ class Database:
                 connection = self._open()
                 with connection.pipeline() if pipelined else nullcontext(), connection.transaction():
                     yield connection
-            except FAILURES as error:
-                self.close()
-                first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-                where = without_password(self.url)
-                raise StorageUnavailable(
-                    f"the database {where} cannot be reached: {first}", "check the server"
-                ) from error
-            except psycopg.Error:
+            except psycopg.Error as error:
                 # In pipeline mode, an error may be raised after the commit was sent, which leaves a failed transaction.
                 self.close()
-                raise
+                if (described := self._describe(error)) is None:
+                    raise
+                raise described from error
+
+    def _describe(self, error: psycopg.Error) -> TownletError | None:
+        """The error for people; None if it is one of the program."""
+        first = str(error).strip().partition("\n")[0] or type(error).__name__
+        if state := error.sqlstate:
+            unavailable = state.startswith(UNAVAILABLE)
+        else:  # raised by the client
+            unavailable = isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
+        if unavailable:
+            fix = "check the server, and the privileges of its user"
+            return StorageUnavailable(f"the database {self._where} cannot be used: {first}", fix)
+        if state is not None and state.startswith(FOREIGN_TABLES):
+            what = f"the database {self._where} has other tables than those of a service: {first}"
+            return TownletError(what, "name another database")
+        return None
 
     def _open(self) -> Connection[Any]:
         if self._connection is None or self._connection.closed:
             options = (
-                f"-c statement_timeout={STATEMENT_SECONDS}s -c idle_in_transaction_session_timeout={IDLE_SECONDS}s"
+                f"-c statement_timeout={self._statement_seconds}s -c lock_timeout={WAIT_SECONDS}s"
+                f" -c idle_in_transaction_session_timeout={IDLE_SECONDS}s"
             )
             self._connection = psycopg.connect(
                 self.url, autocommit=True, connect_timeout=CONNECT_SECONDS, options=options,
@@ -84,7 +106,7 @@ class Database:
             lock = "SELECT pg_try_advisory_lock_shared(%s)"
             if self._serving and self._connection.execute(lock, [SERVING_LOCK]).fetchone() != (True,):
                 self.close()
-                raise StorageUnavailable(f"{without_password(self.url)} is being copied", "start it when that is done")
+                raise StorageUnavailable(f"{self._where} is being copied", "start it when that is done")
         return self._connection
 
     def close(self) -> None:
@@ -99,6 +121,7 @@ class Database:
 def migrate(database: Database) -> None:
     """Create or update the tables, under a lock; refuses tables of a later release."""
     with database.transaction() as connection:
+        connection.execute("SET LOCAL lock_timeout = 0")  # another process may be migrating
         connection.execute("SELECT pg_advisory_xact_lock(%s)", [MIGRATION_LOCK])
         connection.execute("CREATE TABLE IF NOT EXISTS migration (number integer PRIMARY KEY, name text NOT NULL)")
         applied, known = _applied(connection, database.url), {int(name[:3]): name for name in _migrations()}

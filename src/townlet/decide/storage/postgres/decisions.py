@@ -6,6 +6,7 @@ import os
 import secrets
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from queue import LifoQueue
@@ -17,10 +18,12 @@ from pydantic_core import from_json, to_json
 from townlet.decide import events
 from townlet.decide.domain import Domain, Observation, ObservationRow
 from townlet.decide.join import EXPIRED, FAILED, JOINED, NONE, WAITED, DecisionCounts, OutcomeStatus
+from townlet.decide.service_loop import ServiceLoop
 from townlet.decide.settings import DecideSettings, settings_hash
 from townlet.decide.state import DecisionIds
 from townlet.decide.storage import StorageNotice
-from townlet.decide.storage.postgres.database import Database, durability_problem
+from townlet.decide.storage.availability import StorageUnavailable
+from townlet.decide.storage.postgres.database import WAIT_SECONDS, Database, durability_problem
 from townlet.decide.storage.postgres.processes import ProcessReports
 from townlet.decide.storage.postgres.reports import LOCK_TERRITORIES, ReportBatch
 from townlet.decide.storage.postgres.rows import join_lines, lock_key, observation_format, territory_format
@@ -29,7 +32,6 @@ from townlet.decide.storage.postgres.versions import VersionTable
 from townlet.decide.storage.protocol import (
     ReportedDecision,
     ReportTarget,
-    StorageUnavailable,
     StoredReply,
     TerritoryUse,
 )
@@ -39,6 +41,7 @@ from townlet.rng import Streams
 
 CONNECTIONS: Final = 2  # batches that may be in progress at the same time: one computes while another one commits
 ANY_NUMBER: Final = 2**62
+PROBLEM_SECONDS: Final = 15.0  # a load balancer that stopped sending requests tries again after this time
 
 READ_TERRITORIES: Final = "SELECT name, state, game_time, at, client FROM territory WHERE name = ANY(%s)"
 READ_PENDING: Final = """
@@ -94,14 +97,15 @@ class PostgresStorage:
         self.ids.restore(keys)
         self._connections: LifoQueue[Database] = LifoQueue()
         for _ in range(CONNECTIONS):
-            self._connections.put(Database(url, "decisions"))
+            self._connections.put(Database(url, "decisions", statement_seconds=WAIT_SECONDS))
         template = domain.policies[settings.policy].build(Streams(0).torch("empty"), settings.options)
         self.versions = VersionStore(VersionTable(self._control), template, settings.versions)
         self.process = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(2)}"
         self.process_reports = ProcessReports(url, self.process, role, self.versions)
         self.rejected = dict.fromkeys(OutcomeStatus, 0)
         self._rejected_lock = threading.Lock()
-        self._problem: str | None = None
+        self._problem = ""  # why the database could not be used the last time
+        self._problem_until = 0.0  # by the monotonic clock
         with self._control.transaction() as connection:
             unsafe = durability_problem(connection)
         self.notices = (
@@ -112,8 +116,18 @@ class PostgresStorage:
 
     @property
     def problem(self) -> str | None:
-        """Why the database could not be used the last time."""
-        return self._problem
+        """Why the database cannot be used: the last error, for some time, since there may be no further attempt."""
+        return self._problem if time.monotonic() < self._problem_until else None
+
+    @property
+    def loops(self) -> Sequence[ServiceLoop]:
+        """The loop that reports this process and reads what serves."""
+        return [self.process_reports.loop]
+
+    @property
+    def seconds_since_refresh(self) -> float:
+        """Since the changes of other processes to what serves were read."""
+        return time.monotonic() - self.process_reports.refreshed
 
     @property
     def decision_stream(self) -> str:
@@ -134,9 +148,9 @@ class PostgresStorage:
         try:
             with database.transaction(pipelined=True) as connection:
                 yield connection
-            self._problem = None
+            self._problem_until = 0.0
         except StorageUnavailable as error:
-            self._problem = error.diagnostics[0].what
+            self._problem, self._problem_until = error.diagnostics[0].what, time.monotonic() + PROBLEM_SECONDS
             raise
         finally:
             self._connections.put(database)

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import logging
-import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from townlet.decide.domain import Domain
 from townlet.decide.logs import log_event
+from townlet.decide.service_loop import ServiceLoop
 from townlet.decide.settings import DecideSettings
 from townlet.decide.storage.postgres.event_table import Position
 from townlet.decide.storage.postgres.leadership import RENEW_SECONDS, Election
 from townlet.decide.storage.postgres.learner import PostgresLearner
+from townlet.decide.storage.postgres.versions import LeadershipLost
 from townlet.decide.training_thread import TrainingThread
-from townlet.errors import TownletError
 
 logger = logging.getLogger(__name__)
 
@@ -31,8 +31,7 @@ class ElectedLearner:
         self.training: TrainingThread | None = None  # while this process leads
         self.on_change: Callable[[TrainingThread | None], object] = lambda training: None
         self._learner: PostgresLearner | None = None
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="election", daemon=True)
+        self._loop = ServiceLoop("election", self._run, RENEW_SECONDS)
 
     @property
     def position(self) -> Position | None:
@@ -41,33 +40,24 @@ class ElectedLearner:
 
     def start(self) -> None:
         """Stand for election, again and again."""
-        self._thread.start()
+        self._loop.start()
 
-    def ensure_running(self) -> None:
-        """Restart the training thread if it died; called periodically."""
-        if (training := self.training) is not None:
-            training.ensure_running()
+    @property
+    def loops(self) -> Sequence[ServiceLoop]:
+        training = self.training
+        return [self._loop, *(training.loops if training else ())]
 
     def stop(self) -> None:
         """Stop training; a standby takes over at once."""
-        self._stop.set()
-        if self._thread.is_alive():
-            self._thread.join()
+        self._loop.stop()
+        self._give_up()
 
     def _run(self) -> None:
-        problem = ""
-        while not self._stop.is_set():
-            try:
-                self._check()
-            except TownletError as error:
-                if str(error) != problem:  # repeated every second until it is over
-                    logger.warning("the learner cannot lead: %s", error)
-                problem = str(error)
-                self._give_up()
-            else:
-                problem = ""
-            self._stop.wait(RENEW_SECONDS)
-        self._give_up()
+        try:
+            self._check()
+        except BaseException:
+            self._give_up()
+            raise
 
     def _check(self) -> None:
         if self._election.epoch is None:
@@ -78,25 +68,18 @@ class ElectedLearner:
 
     def _lead(self, epoch: int) -> None:
         """Recover the state from the stored events, and start training. The lease is renewed meanwhile."""
-        recovered = threading.Event()
-        renewing = threading.Thread(target=self._renew_until, args=[recovered], name="renewal", daemon=True)
-        renewing.start()
+        renewal = ServiceLoop("renewal", self._election.renew, RENEW_SECONDS)
+        renewal.start()
         try:
             self._learner = self._open(epoch)
         finally:
-            recovered.set()
-            renewing.join()
+            renewal.stop()
+        if self._election.epoch is None:  # it could not be renewed
+            raise LeadershipLost
         self.training = TrainingThread(self._learner, self._log_every)
         self.on_change(self.training)
         self.training.start()
         log_event(logger, "elected", f"This process is the learner now (epoch {epoch}).", epoch=epoch)
-
-    def _renew_until(self, recovered: threading.Event) -> None:
-        while not recovered.wait(RENEW_SECONDS):
-            try:
-                self._election.renew()
-            except TownletError as error:
-                logger.warning("the lease could not be renewed: %s", error)
 
     def _give_up(self) -> None:
         self._election.resign()

@@ -10,8 +10,8 @@ from __future__ import annotations
 import logging
 from typing import Final
 
+from townlet.decide.storage.availability import StorageUnavailable
 from townlet.decide.storage.postgres.database import Database
-from townlet.decide.storage.protocol import StorageUnavailable
 
 LEADER_LOCK: Final = 0x6C65616465720001  # "leader"
 LEASE_SECONDS: Final = 8.0  # after which a leader that does not renew is replaced

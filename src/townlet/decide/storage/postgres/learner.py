@@ -15,13 +15,13 @@ from townlet.decide.recovery import recover
 from townlet.decide.settings import DecideSettings, settings_hash
 from townlet.decide.state import ServiceState
 from townlet.decide.storage import snapshots
+from townlet.decide.storage.availability import StorageUnavailable
 from townlet.decide.storage.postgres.database import Database
 from townlet.decide.storage.postgres.event_table import EventTable, Position
 from townlet.decide.storage.postgres.reports import LOCK_TERRITORIES
 from townlet.decide.storage.postgres.retention import remove_old_rows, set_base
 from townlet.decide.storage.postgres.rows import lock_key
 from townlet.decide.storage.postgres.versions import VersionTable, require_epoch
-from townlet.decide.storage.protocol import StorageUnavailable
 from townlet.decide.storage.snapshots import SNAPSHOT_SCHEMA, Snapshot
 from townlet.decide.storage.versions import VersionStore
 from townlet.decide.territories import max_pending
@@ -101,7 +101,8 @@ class PostgresLearner:
         return self._table.position
 
     def catch_up(self) -> None:
-        """Apply the events that deciders have stored, expire decisions, and evict territories."""
+        """Apply what operators and deciders have stored, expire decisions, and evict territories."""
+        self.versions.refresh()
         self._apply_tail()
         now, memory = self.clock(), self.settings.memory
         with self._database.transaction() as connection:
@@ -137,7 +138,7 @@ class PostgresLearner:
             with self._database.transaction() as connection:
                 require_epoch(connection, self.epoch)
                 connection.execute(sql, [*self._table.position, events.encode(event).decode()])
-        except TownletError:
+        except BaseException:
             self.broken = True
             raise
         with self.lock:

@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import json
-import logging
 import socket
-import threading
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from psycopg import Connection
 
+from townlet.decide.service_loop import ServiceLoop
 from townlet.decide.storage.postgres.database import Database
 from townlet.decide.storage.postgres.event_table import Position
 from townlet.decide.storage.versions import VersionStore
-from townlet.errors import TownletError
 
 POLL_SECONDS: Final = 0.25  # between two checks for another serving version
 REPORT_SECONDS: Final = 1.0
 FORGET_SECONDS: Final = 60  # after which a process that reports nothing is no longer listed
 LEARNER: Final = "learner"  # id of the row with the report of the leading learner
-logger = logging.getLogger(__name__)
 
 REPORT: Final = """
     INSERT INTO process (id, role, host, status) VALUES (%s, %s, %s, %s)
@@ -47,31 +44,26 @@ class ProcessReports:
         self.processes: list[dict[str, Any]] = []  # all processes, the oldest first
         self.learner: dict[str, Any] = {}  # the last report of a leading learner
         self.learner_age: float | None = None  # seconds since that report; None: there was none
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="processes", daemon=True)
+        self.refreshed = time.monotonic()  # when what serves was last read
+        self._due = time.monotonic()
+        self.loop = ServiceLoop("processes", self._poll, POLL_SECONDS)
 
     def start(self) -> None:
-        self._thread.start()
+        self.loop.start()
 
     def stop(self) -> None:
-        self._stop.set()
-        if self._thread.is_alive():
-            self._thread.join()
+        self.loop.stop()
         self._database.close()
 
-    def _run(self) -> None:
-        due = time.monotonic()
-        while not self._stop.wait(POLL_SECONDS):
-            try:
-                self._refresh()
-                if time.monotonic() >= due:
-                    due = time.monotonic() + REPORT_SECONDS
-                    self._exchange()
-            except TownletError as error:  # the next poll tries again; the decision path reports its own problems
-                logger.debug("processes: %s", error)
+    def _poll(self) -> None:
+        self._refresh()
+        if time.monotonic() >= self._due:
+            self._exchange()
+            self._due = time.monotonic() + REPORT_SECONDS
 
     def _refresh(self) -> None:
         self._versions.refresh()
+        self.refreshed = time.monotonic()
         serving = self._versions.serving.version if self._versions.serving else 0
         if self._serving not in (None, serving):
             at = next((change.at for change in reversed(self._versions.history) if change.applied), None)

@@ -23,6 +23,7 @@ def open_service(database: Database, domain: Domain, settings: DecideSettings, a
     migrate(database)
     text = encode_settings(settings)
     with database.transaction() as connection:
+        connection.execute("SET LOCAL lock_timeout = 0")  # another process may be starting
         connection.execute("LOCK TABLE service IN EXCLUSIVE MODE")
         row = connection.execute("SELECT settings FROM service").fetchone()
         if row is None:

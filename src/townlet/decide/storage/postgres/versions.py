@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import psycopg
 from psycopg import Connection
 
 from townlet.decide import events
@@ -37,6 +36,8 @@ def require_epoch(connection: Connection[Any], epoch: int | None) -> None:
 class ServingTable:
     """All changes of what serves; several processes may append."""
 
+    keeps_unstored = False
+
     def __init__(self, database: Database, epoch: int | None = None) -> None:
         self._database, self._epoch = database, epoch
         self.changes: tuple[ServingChange, ...] = ()
@@ -52,34 +53,30 @@ class ServingTable:
         """The change that holds the current state."""
         return self.changes[-1] if self.changes else NOTHING_SERVES
 
-    def refresh(self) -> bool:
-        """Read the changes of other processes; returns whether there are any."""
+    def refresh(self) -> None:
+        """Read the changes of other processes."""
         with self._database.transaction() as connection:
             sql = "SELECT body FROM serving_change WHERE number > %s ORDER BY number DESC LIMIT %s"
             rows = connection.execute(sql, [self.number, KEPT_CHANGES]).fetchall()
         new = tuple(ServingChange.model_validate_json(body) for (body,) in reversed(rows))
         self.changes = (*self.changes, *new)[-KEPT_CHANGES:]
         self.fault = self.last.fault
-        return bool(new)
 
-    def append(self, change: ServingChange) -> ServingChange:
-        """Store a change as the next one, with its event; fails if another process was faster."""
-        change = change.model_copy(update={"number": self.number + 1})
-        try:
-            with self._database.transaction() as connection:
-                require_epoch(connection, self._epoch)
-                sql = "INSERT INTO serving_change (number, body) VALUES (%s, %s)"
-                connection.execute(sql, [change.number, change.model_dump_json()])
-                if change.applied:
-                    serving = events.ServingChanged(
-                        change.serving or 0, f"{change.kind}: {change.reason}", change.at, change.number,
-                        change.gate_only, change.pinned,
-                    )  # fmt: skip
-                    connection.execute("INSERT INTO event (body) VALUES (%s)", [events.encode(serving).decode()])
-        except psycopg.errors.UniqueViolation:
+    def append(self, make_change: Callable[[], ServingChange]) -> ServingChange:
+        """Store a change as the next one, with its event. Other processes wait until it is stored."""
+        with self._database.transaction() as connection:
+            connection.execute("LOCK TABLE serving_change IN SHARE ROW EXCLUSIVE MODE")
             self.refresh()
-            what = "another process changed the serving version at the same time"
-            raise TownletError(what, "look at the current state, and try again") from None
+            change = make_change().model_copy(update={"number": self.number + 1})
+            require_epoch(connection, self._epoch)
+            sql = "INSERT INTO serving_change (number, body) VALUES (%s, %s)"
+            connection.execute(sql, [change.number, change.model_dump_json()])
+            if change.applied:
+                serving = events.ServingChanged(
+                    change.serving or 0, f"{change.kind}: {change.reason}", change.at, change.number,
+                    change.gate_only, change.pinned,
+                )  # fmt: skip
+                connection.execute("INSERT INTO event (body) VALUES (%s)", [events.encode(serving).decode()])
         self.changes = (*self.changes, change)[-KEPT_CHANGES:]
         return change
 
