@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from townlet.web.limits import ConnectionLimiter
+from townlet.web.limits import ConnectionLimiter, ConnectionPool
 
 
 class Connection:
@@ -15,19 +15,19 @@ class Connection:
 
 
 def test_longest_idle_connection_is_evicted_at_the_limit() -> None:
-    limiter = ConnectionLimiter(max_http=3, max_websockets=1)
+    pool = ConnectionPool(3)
     first, second, third, fourth, fifth = connections = [Connection() for _ in range(5)]
     for connection in connections[:3]:
-        assert limiter.admit(connection)
-    limiter.mark_busy(first)
-    limiter.mark_idle(first)  # idle again, now for less time than the others
-    assert limiter.admit(fourth)
+        assert pool.admit(connection)
+    pool.mark_busy(first)
+    pool.mark_idle(first)  # idle again, now for less time than the others
+    assert pool.admit(fourth)
     assert second.evicted
     assert not any(one.evicted for one in (first, third, fourth))
-    limiter.mark_busy(first)
-    limiter.mark_busy(third)
-    limiter.mark_busy(fourth)
-    assert not limiter.admit(fifth)  # none is idle
+    pool.mark_busy(first)
+    pool.mark_busy(third)
+    pool.mark_busy(fourth)
+    assert not pool.admit(fifth)  # none is idle
     assert not any(one.evicted for one in (first, third, fourth, fifth))
 
 
