@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from townlet.web import limits
 from townlet.web.limits import ConnectionLimiter, ConnectionPool
 
 
@@ -43,3 +46,15 @@ def test_messages_incomplete_for_longest_are_evicted() -> None:
     limiter.set_buffered(second, 0)  # complete
     limiter.set_buffered(third, 100)
     assert not third.evicted
+
+
+def test_connections_opened_at_once_may_exceed_the_limit_for_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    pool, connections = ConnectionPool(limit=2, burst=5), [Connection() for _ in range(7)]
+    assert all(pool.admit(one) for one in connections[:5])
+    pool.mark_busy(connections[0])
+    assert not any(one.evicted for one in connections)
+    assert pool.admit(connections[5])
+    assert [one.evicted for one in connections] == [False, True, False, False, False, False, False]
+    monkeypatch.setattr(limits, "BURST_SECONDS", 0.0)  # no request has arrived in time
+    assert pool.admit(connections[6])
+    assert [one.evicted for one in connections] == [False, True, True, True, True, True, False]

@@ -18,6 +18,8 @@ ASSUMED_OPEN: Final = 64  # descriptors in use, where the system does not list t
 MIN_DESCRIPTORS: Final = 16  # for connections, however low the limit is
 MAX_BACKLOG: Final = 2048  # connections that wait in the kernel to be accepted
 MAX_HTTP_CONNECTIONS: Final = 1024
+MAX_HTTP_BURST: Final = 4096  # while those beyond MAX_HTTP_CONNECTIONS have just been opened
+BURST_SECONDS: Final = 2.0  # time in which a new connection should have sent its request
 DESCRIPTOR_REMEDY: Final = "raise the open-file limit (ulimit -n, or LimitNOFILE= in systemd) and restart"
 
 # Per iteration of the event loop, over all connections:
@@ -47,7 +49,7 @@ class DescriptorBudget(NamedTuple):
 def allocate_descriptors(limit: int, used: int) -> DescriptorBudget:
     """Divide `limit` descriptors, of which `used` are already open."""
     available = max(limit - used - RESERVED_DESCRIPTORS, MIN_DESCRIPTORS)
-    backlog, http = min(MAX_BACKLOG, available // 8), min(MAX_HTTP_CONNECTIONS, available // 8)
+    backlog, http = min(MAX_BACKLOG, available // 8), min(MAX_HTTP_BURST, available // 8)
     return DescriptorBudget(limit, backlog, http, available - backlog - http)
 
 
@@ -73,23 +75,29 @@ class Evictable(Protocol):
 
 
 class ConnectionPool:
-    """At most `limit` connections: at the limit, the one that has been idle longest is evicted for a new one."""
+    """At most `limit` connections: at the limit, the one that has been idle longest is evicted for a new one.
 
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
+    Up to `burst` are open for a moment, so that many that are opened at once can send their requests.
+    """
+
+    def __init__(self, limit: int, burst: int = 0) -> None:
+        self._limit, self._burst = limit, max(burst, limit)
         self._open: set[Evictable] = set()
-        self._idle: dict[Evictable, None] = {}  # the longest idle one first
+        self._idle: dict[Evictable, float] = {}  # times since which they are idle, the longest idle one first
 
     def admit(self, connection: Evictable) -> bool:
         """Admit a connection, which is idle at first; False if the limit is reached and no other one is idle."""
-        if len(self._open) >= self._limit:
-            if not self._idle:
-                return False
-            oldest = next(iter(self._idle))
+        now = time.monotonic()
+        while len(self._open) >= self._limit and self._idle:
+            oldest, since = next(iter(self._idle.items()))
+            if now < since + BURST_SECONDS and len(self._open) < self._burst:
+                break
             self.remove(oldest)
             oldest.evict()
+        if len(self._open) >= self._limit and not self._idle:
+            return False
         self._open.add(connection)
-        self._idle[connection] = None
+        self._idle[connection] = now
         return True
 
     def mark_busy(self, connection: Evictable) -> None:
@@ -99,7 +107,7 @@ class ConnectionPool:
     def mark_idle(self, connection: Evictable) -> None:
         """Make a connection evictable."""
         if connection in self._open:
-            self._idle[connection] = None
+            self._idle[connection] = time.monotonic()
 
     def remove(self, connection: Evictable) -> None:
         """Remove a connection that was closed or upgraded to a WebSocket."""
@@ -111,7 +119,7 @@ class ConnectionLimiter:
     """Admits connections and schedules their input in order, one piece each, so that a flood delays only its sender."""
 
     def __init__(self, max_http: int, max_websockets: int, max_input_bytes: int = MAX_INPUT_BYTES) -> None:
-        self.http = ConnectionPool(max_http)  # idle: without a complete request
+        self.http = ConnectionPool(min(max_http, MAX_HTTP_CONNECTIONS), max_http)  # idle: without a complete request
         self.websockets = ConnectionPool(max_websockets)  # idle: closed, and waiting for the client to close too
         self._max_input_bytes = max_input_bytes
         self._parse_jobs: deque[Callable[[], None]] = deque()
