@@ -12,7 +12,8 @@ import pytest
 
 from decide.ads_service import ask, click, request
 from decide.both_storages import Opener, open_at, visit
-from townlet.decide.batcher import Batcher, FutureReply, make_batcher
+from townlet.decide.batcher import Batcher, make_batcher
+from townlet.decide.fair_queue import FutureReply
 from townlet.decide.territories import owner_id
 
 
@@ -47,7 +48,7 @@ async def finished(replies: dict[str, list[FutureReply]]) -> list[tuple[str, str
     order: list[tuple[str, str]] = []
 
     def note(client: str, reply: FutureReply) -> None:
-        order.append((client, reply.result().get("code", reply.result()["type"])))
+        order.append((client, str(reply.result().get("code", reply.result()["type"]))))
 
     for client, futures in replies.items():
         for future in futures:

@@ -123,7 +123,7 @@ def test_an_error_of_the_server_is_logged_with_its_place_but_not_each_time(caplo
     @broken.get("/{name}")
     def fail(name: str, request: Request) -> str:
         if name == "key":
-            return str({}[name])
+            raise KeyError(name)
         return str(int(name))
 
     async def attack() -> None:

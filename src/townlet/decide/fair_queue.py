@@ -51,11 +51,11 @@ class FairQueue:
 
     def append(self, queued: QueuedMessage) -> None:
         """Add a message, the last of its client."""
-        client = queued.client
-        if client not in self._messages:
-            self._messages[client] = deque()
-            self._add_turn(client)
-        self._messages[client].append(queued)
+        messages = self._messages.get(queued.client)
+        if messages is None:
+            messages = self._messages[queued.client] = deque()
+            self._add_turn(queued.client)
+        messages.append(queued)
         self._count(queued, 1)
 
     def first(self) -> QueuedMessage:
@@ -65,18 +65,25 @@ class FairQueue:
 
     def take(self) -> QueuedMessage:
         """Remove the next message; its token and its client have their next turn after all others."""
-        token, clients = next(iter(self._turns.items()))
-        client = next(iter(clients))
-        queued = self._messages[client].popleft()
-        clients.move_to_end(client)
-        self._turns.move_to_end(token)
+        queued = self.first()
+        client, token = queued.client, token_of(queued.client)
+        messages = self._messages[client]
+        messages.popleft()
+        if messages:
+            self._turns[token].move_to_end(client)
+        else:
+            self._forget(client)
+        if token in self._turns:
+            self._turns.move_to_end(token)
         self._count(queued, -1)
         return queued
 
     def drop_newest(self, token: str) -> QueuedMessage:
         """Remove the newest message of the client of a token that has the most."""
-        of_token = (messages for client, messages in self._messages.items() if token_of(client) == token)
-        queued = max(of_token, key=len).pop()
+        messages = max((one for client, one in self._messages.items() if token_of(client) == token), key=len)
+        queued = messages.pop()
+        if not messages:
+            self._forget(queued.client)
         self._count(queued, -1)
         return queued
 
@@ -92,20 +99,24 @@ class FairQueue:
 
     def _add_turn(self, client: str) -> None:
         if client not in self._held:
-            self._turns.setdefault(token_of(client), OrderedDict())[client] = None
+            token = token_of(client)
+            if token not in self._turns:
+                self._turns[token] = OrderedDict()
+            self._turns[token][client] = None
 
     def _remove_turn(self, client: str) -> None:
         token = token_of(client)
-        clients = self._turns.get(token, OrderedDict())
-        clients.pop(client, None)
-        if not clients:
-            self._turns.pop(token, None)
+        clients = self._turns.get(token)
+        if clients is not None:
+            clients.pop(client, None)
+            if not clients:
+                del self._turns[token]
+
+    def _forget(self, client: str) -> None:
+        del self._messages[client]
+        self._remove_turn(client)
 
     def _count(self, queued: QueuedMessage, change: int) -> None:
-        """Count a message that was added (1) or removed (−1); a client without messages has no turn."""
         self.counts[token_of(queued.client)] += change
         self.bytes += change * queued.size
         self._length += change
-        if not self._messages[queued.client]:
-            del self._messages[queued.client]
-            self._remove_turn(queued.client)

@@ -14,7 +14,8 @@ from fastapi.responses import PlainTextResponse
 from pydantic_core import from_json, to_json
 
 from townlet.decide import MAX_GAMES, envelope
-from townlet.decide.batcher import Batcher, FutureReply
+from townlet.decide.batcher import Batcher
+from townlet.decide.fair_queue import FutureReply
 from townlet.decide.service import error_message
 from townlet.decide.territories import CLIENT_KEY
 from townlet.decide.tracing import Mark, MessageTrace, no_mark, trace_message
