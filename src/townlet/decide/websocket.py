@@ -67,7 +67,7 @@ async def serve_game(socket: WebSocket, batcher: Batcher, slot: Slot) -> None:
         return
     await socket.accept()
     replies: Replies = asyncio.Queue(MAX_IN_FLIGHT)
-    with batcher.service.clients.connect(slot.identity.name, client_key) as (owner, rate_limit):
+    with batcher.service.clients.connect(slot.token.name, client_key) as (owner, rate_limit):
         await run_until_first(_receive(socket, replies, batcher, owner, rate_limit, slot), _send(socket, replies))
 
 
