@@ -15,6 +15,7 @@ import sys
 import time
 import tracemalloc
 from collections.abc import Iterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ import townlet
 import warm
 from attack.flooder import largest
 from attack.probes import descriptors, flooded
+from attack.test_identity import ANN, ONE, TWO, Guarded
 from decide.ads_service import ask, request, start_service
 from decide.both_storages import replay_folder
 from decide.service_process import Process
@@ -36,6 +38,7 @@ from townlet import allocation
 from townlet.allocation import memory_error, reserve
 from townlet.buffers.storage import FLOAT, CircularStorage
 from townlet.decide.batcher import Batcher
+from townlet.decide.client import Client
 from townlet.decide.domains import DOMAINS
 from townlet.decide.events import DecisionMade
 from townlet.decide.settings import MemorySettings, load_settings, settings_hash
@@ -78,6 +81,31 @@ def test_games_beyond_the_descriptors_are_refused_with_1013_and_an_alarm(server:
     assert "ulimit -n" in alarm["fix"]
     assert stats["training"]["running"]
     assert stats["service"]["problem"] == ""
+
+
+@pytest.mark.parametrize(
+    ("files", "count"), [(FEW, 150), pytest.param(20_000, 4300, marks=pytest.mark.long(minutes=1))]
+)
+def test_one_game_token_cannot_lock_out_the_games_of_another(tmp_path: Path, files: int, count: int) -> None:
+    """The token of a web page is public; its connections are idle, but answer pings."""
+    server = Guarded(tmp_path / "ads", "learning.interval=3600").start()
+    assert server.process is not None
+    resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, (files // 2, files))
+    server.wait()
+
+    async def attack() -> list[str]:
+        async with AsyncExitStack() as stack:
+            for _ in range(count):
+                await stack.enter_async_context(connect(f"{server.address}?token={ONE}", proxy=None))
+            stats = await asyncio.to_thread(server.ask, "GET", "/api/decide/stats", ANN)
+            assert json.loads(stats[1])["service"]["games"] < count
+            async with Client(server.address, TWO, timeout=10) as one, Client(server.address, TWO, timeout=10) as two:
+                return [(await client.request(request(1.0, f"{client}")))["type"] for client in (one, two)]
+
+    try:
+        assert asyncio.run(attack()) == ["ad_decision", "ad_decision"]
+    finally:
+        server.end(signal.SIGTERM)
 
 
 def test_slow_connections_beyond_the_descriptors_leave_some_for_others(server: Process) -> None:
@@ -311,18 +339,23 @@ def test_observations_that_wait_are_bounded_in_bytes(tmp_path: Path) -> None:
 
 def test_a_page_beyond_the_limit_is_closed_with_1013_and_a_reason(tmp_path: Path) -> None:
     async def watch() -> None:
-        server = uvicorn.Server(uvicorn.Config(make_app(Hub(tmp_path), viewers=1), port=0, log_level="error"))
+        server = uvicorn.Server(uvicorn.Config(make_app(Hub(tmp_path), viewers=2), port=0, log_level="error"))
         serving = asyncio.create_task(server.serve())
         while not server.started:
             await asyncio.sleep(0.05)
         url = f"ws://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}/ws"
-        async with connect(url, proxy=None) as first:
-            assert json.loads(await first.recv())["type"] == "hello"
+        async with connect(url, proxy=None) as first, connect(url, proxy=None) as second:
+            for page in (first, second):
+                assert json.loads(await page.recv())["type"] == "hello"
             with pytest.raises(ConnectionClosed, match=r"1013.*too many pages are open"):
-                async with connect(url, proxy=None) as second:
-                    await second.recv()
-        async with connect(url, proxy=None) as third:
-            assert json.loads(await third.recv())["type"] == "hello"
+                async with connect(url, proxy=None) as third:
+                    await third.recv()
+            async with connect(url, proxy=None, local_addr=("127.0.0.2", 0)) as other:  # one place is its share
+                assert json.loads(await other.recv())["type"] == "hello"
+                with pytest.raises(ConnectionClosed, match=r"1013.*closed in favor of others"):
+                    await first.recv()
+        async with connect(url, proxy=None) as fourth:
+            assert json.loads(await fourth.recv())["type"] == "hello"
         server.should_exit = True
         await serving
 

@@ -18,7 +18,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from decide.ads_service import click, request
-from decide.service_process import VIEWER, Process
+from decide.service_process import OPERATOR, VIEWER, Process
 from townlet.decide.client import Client
 from townlet.decide.domains import DOMAINS
 from townlet.decide.simulate import NetworkFaults, simulate
@@ -84,6 +84,32 @@ def test_unknown_origins_are_refused_and_listed_ones_accepted(server: Process) -
         asyncio.run(said(server.url, '{"type": "ping"}', origin="http://evil.example"))
     for origin in (None, GAME, f"http://127.0.0.1:{server.port}"):
         assert asyncio.run(said(server.url, '{"type": "ping"}', origin=origin)) == [{"type": "pong"}]
+
+
+def test_a_page_of_an_allowed_origin_plays_but_reads_no_dashboard_and_operates_nothing(server: Process) -> None:
+    """The browser sends the operator's cookie with it: ports do not count for SameSite."""
+    cookie = {"Cookie": f"townlet_token_{server.port}={OPERATOR}"}
+    with pytest.raises(InvalidStatus) as refused:
+        asyncio.run(said(server.address + "/stats", "", origin=GAME, additional_headers=cookie))
+    assert refused.value.response.status_code == 403
+
+    def status(method: str, path: str, origin: str) -> int:
+        headers = {"Origin": origin, "Content-Type": "application/json", **cookie}
+        body = b"{}" if method == "POST" else None
+        try:
+            request = urllib.request.Request(f"{server.origin}{path}", body, headers, method=method)
+            with urllib.request.urlopen(request, timeout=20) as answer:
+                return int(answer.status)
+        except urllib.error.HTTPError as error:
+            return error.code
+
+    for method, path in (
+        ("GET", "/"),
+        ("GET", "/metrics"),
+        ("GET", "/api/decide/stats"),
+        ("POST", "/api/decide/unpin"),
+    ):
+        assert (status(method, path, GAME), status(method, path, server.origin)) == (403, 200)
 
 
 def test_answers_come_in_the_order_of_messages(server: Process) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from townlet.web.limits import ConnectionLimiter
+import pytest
+
+from townlet.web import limits
+from townlet.web.limits import ConnectionLimiter, ConnectionPool
 
 
 class Connection:
@@ -15,19 +18,19 @@ class Connection:
 
 
 def test_longest_idle_connection_is_evicted_at_the_limit() -> None:
-    limiter = ConnectionLimiter(max_http=3, max_websockets=1)
+    pool = ConnectionPool(3)
     first, second, third, fourth, fifth = connections = [Connection() for _ in range(5)]
     for connection in connections[:3]:
-        assert limiter.admit(connection)
-    limiter.mark_busy(first)
-    limiter.mark_idle(first)  # idle again, now for less time than the others
-    assert limiter.admit(fourth)
+        assert pool.admit(connection)
+    pool.mark_busy(first)
+    pool.mark_idle(first)  # idle again, now for less time than the others
+    assert pool.admit(fourth)
     assert second.evicted
     assert not any(one.evicted for one in (first, third, fourth))
-    limiter.mark_busy(first)
-    limiter.mark_busy(third)
-    limiter.mark_busy(fourth)
-    assert not limiter.admit(fifth)  # none is idle
+    pool.mark_busy(first)
+    pool.mark_busy(third)
+    pool.mark_busy(fourth)
+    assert not pool.admit(fifth)  # none is idle
     assert not any(one.evicted for one in (first, third, fourth, fifth))
 
 
@@ -43,3 +46,15 @@ def test_messages_incomplete_for_longest_are_evicted() -> None:
     limiter.set_buffered(second, 0)  # complete
     limiter.set_buffered(third, 100)
     assert not third.evicted
+
+
+def test_connections_opened_at_once_may_exceed_the_limit_for_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    pool, connections = ConnectionPool(limit=2, burst=5), [Connection() for _ in range(7)]
+    assert all(pool.admit(one) for one in connections[:5])
+    pool.mark_busy(connections[0])
+    assert not any(one.evicted for one in connections)
+    assert pool.admit(connections[5])
+    assert [one.evicted for one in connections] == [False, True, False, False, False, False, False]
+    monkeypatch.setattr(limits, "BURST_SECONDS", 0.0)  # no request has arrived in time
+    assert pool.admit(connections[6])
+    assert [one.evicted for one in connections] == [False, True, True, True, True, True, False]

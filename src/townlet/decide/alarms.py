@@ -162,7 +162,7 @@ class Alarms:
             yield Alarm("overload", False, what, "Send fewer observations, or raise overload.waiting and .patience.")
         games, limits = self._limits.games, self._limits
         if self._refused.grew_recently(games.refused, now):
-            what = f"{games.refused} game connections have been refused since the start: the limit is {games.limit}"
+            what = f"{games.refused} game connections were refused or closed since the start; {games.limit} may be open"
             fix = "Run a second service for the other games."
             if limits.limited_by_descriptors:
                 what += f". It is set by file descriptors: this process may open {limits.descriptor_limit} files"

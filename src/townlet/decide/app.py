@@ -93,7 +93,7 @@ def access(method: str, path: str, game_prefix: str | None = None) -> frozenset[
 
 
 def service_access(domain: Domain) -> dict[str, Any]:
-    """Arguments of a server for the paths, the token headers and the refusals of this domain, and what it shares."""
+    """Arguments of a server for the paths, the token headers and the refusals of this domain."""
     if (http := domain.http) is None:
         return {"access": access}
 
@@ -101,10 +101,7 @@ def service_access(domain: Domain) -> dict[str, Any]:
         return http.error(status, reason) if path.startswith(http.prefix) else None
 
     roles = partial(access, game_prefix=http.prefix)
-    return {
-        "access": roles, "token_headers": http.token_headers, "refusal_body": refusal_body,
-        "shared_prefix": http.prefix,
-    }  # fmt: skip
+    return {"access": roles, "token_headers": http.token_headers, "refusal_body": refusal_body}
 
 
 class ServiceTokens(NamedTuple):
@@ -231,14 +228,14 @@ def make_app(
 
     @app.websocket("/ws")
     async def game(socket: WebSocket) -> None:
-        async with limits.games.acquire(socket) as admitted:
-            if admitted:
-                await serve_game(socket, app.state.batcher, socket.scope.get("identity", ANONYMOUS).name)
+        async with limits.games.acquire(socket) as slot:
+            if slot:
+                await serve_game(socket, app.state.batcher, slot)
 
     @app.websocket("/ws/stats")
     async def dashboard(socket: WebSocket) -> None:
-        async with limits.dashboards.acquire(socket) as admitted:
-            if admitted:
+        async with limits.dashboards.acquire(socket) as slot:
+            if slot:
                 await feed.serve(socket)
 
     if service.domain.http:

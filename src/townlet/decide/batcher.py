@@ -4,34 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
+from townlet.decide.fair_queue import FairQueue, FutureReply, QueuedMessage
 from townlet.decide.service import Answer, Service, error_message
+from townlet.decide.territories import token_of
 from townlet.decide.tracing import Mark, no_mark
+from townlet.web.shares import find_surplus
 
 logger = logging.getLogger(__name__)
 BATCH_BYTES: Final = 1 << 16  # maximum size of a batch as JSON, so that parsing does not block the event loop
 LATENCY_WINDOW: Final = 1000  # latest replies whose latency is kept
 
-FutureReply = asyncio.Future[dict[str, Any]]
 INTERNAL: Final = error_message("INTERNAL", "internal error; see the output of the service")
 OVERLOADED: Final = error_message("OVERLOADED", "the service is overloaded; send the observation again later")
-
-
-class QueuedMessage(NamedTuple):
-    """An observation or a report that waits for its answer."""
-
-    message: Mapping[str, Any]
-    size: int  # bytes, as JSON
-    client: str  # owner id of its sender
-    since: float  # time of arrival
-    reply: FutureReply
-    mark: Mark = no_mark
-    is_report: bool = False
 
 
 class Batcher:
@@ -40,11 +30,10 @@ class Batcher:
     def __init__(self, service: Service) -> None:
         self.service, self._settings = service, service.settings.overload
         self._loop = asyncio.get_running_loop()
-        self._queues: OrderedDict[str, deque[QueuedMessage]] = OrderedDict()  # by client, the next in turn first
+        self._queue = FairQueue()
         # Answers whose records are not on disk yet, with the time of arrival if the latency is measured.
         self._unsynced: deque[tuple[Answer, FutureReply, float | None]] = deque()
         self._reports: list[QueuedMessage] = []  # that arrived in this iteration of the event loop
-        self._count = self._bytes = 0  # number and size of queued observations
         self._scheduled = False
         self.overloaded = 0  # observations refused or answered by the gate alone because of overload
         self.answered, self.latency_sum = 0, 0.0  # observations answered, and their latencies in seconds
@@ -52,13 +41,13 @@ class Batcher:
         service.storage.on_durable(self._on_commit)
 
     def __len__(self) -> int:
-        return self._count
+        return len(self._queue)
 
     def submit(self, message: Mapping[str, Any], size: int = 0, client: str = "", mark: Mark = no_mark) -> FutureReply:
         """The future reply to an observation; an immediate error if the queue is full.
 
         Observations of one client are answered in order: otherwise an earlier one of the same territory would be stale.
-        Clients take turns, so that many or large observations of one do not delay the others.
+        Tokens and their clients take turns, so that many or large observations of one do not delay the others.
         """
         future: FutureReply = self._loop.create_future()
         return self._enqueue(QueuedMessage(message, size, client, self._loop.time(), future, mark))
@@ -89,18 +78,17 @@ class Batcher:
             return [Answer(INTERNAL)] * len(batch)
 
     def _enqueue(self, queued: QueuedMessage) -> FutureReply:
-        limits, size, client, reply = self._settings, queued.size, queued.client, queued.reply
-        if self._count >= limits.waiting or self._bytes + size > limits.waiting_bytes:
-            self._refuse([queued])
-            return reply
-        self._queue_of(client).append(queued)
-        self._count += 1
-        self._bytes += size
+        """Queue a message. If the queue is full, the newest one of the token with the most is refused, or this one."""
+        limits, waiting = self._settings, self._queue
+        while len(waiting) >= limits.waiting or waiting.bytes + queued.size > limits.waiting_bytes:
+            token = find_surplus(waiting.counts, waiting.counts[token_of(queued.client)])
+            if token is None:
+                self._refuse([queued])
+                return queued.reply
+            self._refuse([waiting.drop_newest(token)])
+        waiting.append(queued)
         self._schedule()  # after the other input of this iteration
-        return reply
-
-    def _queue_of(self, client: str) -> deque[QueuedMessage]:
-        return self._queues.setdefault(client, deque())
+        return queued.reply
 
     def close(self) -> None:
         """Nothing is in progress."""
@@ -122,34 +110,31 @@ class Batcher:
         self._schedule()
 
     def _schedule(self) -> None:
-        if self._queues and not self._scheduled:
+        if self._queue.ready and not self._scheduled:
             self._scheduled = True
             self._loop.call_soon(self._process_batch)
 
     def _next_batch(self) -> list[QueuedMessage]:
-        """The next messages, one per client in turn; fewer if they are large, since parsing takes time.
+        """The next messages in turn; fewer if they are large, since parsing takes time.
 
         Of one client there are only observations or only reports, because all reports of a batch are stored first.
         """
         batch: list[QueuedMessage] = []
         kinds: dict[str, bool] = {}  # by client, whether its messages in the batch are reports
-        set_aside: dict[str, deque[QueuedMessage]] = {}
+        held: list[str] = []
         size = 0
-        while self._queues and len(batch) < self._settings.batch_size:
-            client, queue = next(iter(self._queues.items()))
-            if kinds.setdefault(client, queue[0].is_report) != queue[0].is_report:
-                set_aside[client] = self._queues.pop(client)
+        while self._queue.ready and len(batch) < self._settings.batch_size:
+            first = self._queue.first()
+            if kinds.setdefault(first.client, first.is_report) != first.is_report:
+                self._queue.hold(first.client)
+                held.append(first.client)
                 continue
-            size += queue[0].size
+            size += first.size
             if batch and size > BATCH_BYTES:
                 break
-            batch.append(queue.popleft())
-            self._queues.move_to_end(client)
-            if not queue:
-                del self._queues[client]
-        self._queues.update(set_aside)
-        self._count -= len(batch)
-        self._bytes -= sum(queued.size for queued in batch)
+            batch.append(self._queue.take())
+        for client in held:
+            self._queue.release(client)
         return batch
 
     def _refuse(self, batch: list[QueuedMessage]) -> None:
@@ -221,7 +206,6 @@ class ThreadedBatcher(Batcher):
 
     def __init__(self, service: Service) -> None:
         super().__init__(service)
-        self._held: dict[str, deque[QueuedMessage]] = {}  # queues of clients that must wait for an answer in progress
         self._in_progress = 0  # messages of batches in progress
         self._idle = service.storage.concurrency  # threads that are free
         self._threads = ThreadPoolExecutor(self._idle, "decisions")
@@ -231,16 +215,12 @@ class ThreadedBatcher(Batcher):
         future: FutureReply = self._loop.create_future()
         return self._enqueue(QueuedMessage(message, size, client, self._loop.time(), future, mark, is_report=True))
 
-    def _queue_of(self, client: str) -> deque[QueuedMessage]:
-        held = self._held.get(client)
-        return super()._queue_of(client) if held is None else held
-
     def _process_batch(self) -> None:
         self._scheduled = False
-        if not self._idle or self._count < self._in_progress or not (batch := self._next_batch()):
+        if not self._idle or len(self) < self._in_progress or not (batch := self._next_batch()):
             return  # continued when more messages arrive, or a batch is finished
         for client in dict.fromkeys(queued.client for queued in batch):
-            self._held[client] = self._queues.pop(client, deque())
+            self._queue.hold(client)
         self._idle -= 1
         self._in_progress += len(batch)
         late_before = self._loop.time() - self._settings.patience
@@ -274,8 +254,7 @@ class ThreadedBatcher(Batcher):
         for queued, answer in zip(batch, work.result(), strict=True):
             self._schedule_reply(answer, queued.reply, None if queued.is_report else queued.since)
         for client in dict.fromkeys(queued.client for queued in batch):
-            if held := self._held.pop(client):
-                self._queues[client] = held
+            self._queue.release(client)
         self._schedule()
 
     def close(self) -> None:

@@ -68,7 +68,7 @@ class Clients:
             return False
         if owner in self._connections:
             return True
-        return recent and not (owner[DIGITS] == KEYLESS and owner[:DIGITS] == client[:DIGITS])
+        return recent and not (owner[DIGITS] == KEYLESS and token_of(owner) == token_of(client))
 
 
 def owner_id(name: str, key: str | None) -> str:
@@ -76,6 +76,11 @@ def owner_id(name: str, key: str | None) -> str:
     if key is None:
         return f"{_hash(name)}{KEYLESS}{secrets.token_hex(DIGITS // 2)}"
     return f"{_hash(name)}{KEYED}{_hash(f'{name} {key}')}"
+
+
+def token_of(owner: str) -> str:
+    """The half of an owner id that identifies its token."""
+    return owner[:DIGITS]
 
 
 def _hash(text: str) -> str:
@@ -140,7 +145,7 @@ class Territories(OrderedDict[str, Territory]):
 
 
 def _token(territory: Territory) -> str:
-    return territory.last.client[:DIGITS] if territory.last else ""
+    return token_of(territory.last.client) if territory.last else ""
 
 
 def max_pending(domain: Domain, memory: MemorySettings) -> int:

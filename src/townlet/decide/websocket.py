@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, Final, NamedTuple
@@ -13,12 +14,14 @@ from fastapi.responses import PlainTextResponse
 from pydantic_core import from_json, to_json
 
 from townlet.decide import MAX_GAMES, envelope
-from townlet.decide.batcher import Batcher, FutureReply
+from townlet.decide.batcher import Batcher
+from townlet.decide.fair_queue import FutureReply
 from townlet.decide.service import error_message
 from townlet.decide.territories import CLIENT_KEY
 from townlet.decide.tracing import Mark, MessageTrace, no_mark, trace_message
-from townlet.web.limits import DescriptorBudget, SingleFlightCache, TokenBucket, WebSocketLimit
+from townlet.web.limits import DescriptorBudget, SingleFlightCache, TokenBucket
 from townlet.web.mailbox import DISCONNECTED, Mailbox, run_until_first
+from townlet.web.shares import Slot, WebSocketLimit
 
 logger = logging.getLogger(__name__)
 MAX_DASHBOARDS: Final = 256
@@ -55,8 +58,8 @@ class ConnectionLimits:
         self.descriptor_limit = descriptors.limit if descriptors else 0
 
 
-async def serve_game(socket: WebSocket, batcher: Batcher, token_name: str) -> None:
-    """Serve one game until it disconnects or stops reading. `token_name` names its access token."""
+async def serve_game(socket: WebSocket, batcher: Batcher, slot: Slot) -> None:
+    """Serve one game until it disconnects or stops reading."""
     client_key = socket.query_params.get("client")
     if client_key is not None and not CLIENT_KEY.fullmatch(client_key):
         what = f"the query parameter `client` must match {CLIENT_KEY.pattern}\n"
@@ -64,16 +67,19 @@ async def serve_game(socket: WebSocket, batcher: Batcher, token_name: str) -> No
         return
     await socket.accept()
     replies: Replies = asyncio.Queue(MAX_IN_FLIGHT)
-    with batcher.service.clients.connect(token_name, client_key) as (owner, rate_limit):
-        await run_until_first(_receive(socket, replies, batcher, owner, rate_limit), _send(socket, replies))
+    with batcher.service.clients.connect(slot.token.name, client_key) as (owner, rate_limit):
+        await run_until_first(_receive(socket, replies, batcher, owner, rate_limit, slot), _send(socket, replies))
 
 
-async def _receive(socket: WebSocket, replies: Replies, batcher: Batcher, owner: str, rate_limit: TokenBucket) -> None:
+async def _receive(
+    socket: WebSocket, replies: Replies, batcher: Batcher, owner: str, rate_limit: TokenBucket, slot: Slot
+) -> None:
     enveloped = False  # as the last message that could be read: the form of errors about one that could not
     while True:
         frame = await socket.receive()
         if frame["type"] == "websocket.disconnect":
             raise WebSocketDisconnect(frame.get("code", 1005))
+        slot.last_message = time.monotonic()
         text = frame.get("text")
         if text is None:
             reply = error_message("INVALID_MESSAGE", "messages must be text frames, this one is binary")

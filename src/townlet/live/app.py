@@ -29,8 +29,9 @@ from townlet.live.training_jobs import TrainingJobs, training_router
 from townlet.live.viewer import Viewer
 from townlet.live.watched_run import NotFound
 from townlet.web.guard import role_of
-from townlet.web.limits import TokenBucket, WebSocketLimit
+from townlet.web.limits import TokenBucket
 from townlet.web.mailbox import run_until_first
+from townlet.web.shares import WebSocketLimit
 
 STATIC: Final = Path(__file__).parent / "static"
 MAX_VIEWERS: Final = 2000
@@ -93,8 +94,8 @@ def make_app(
 
     @app.websocket("/ws")
     async def websocket(socket: WebSocket) -> None:
-        async with slots.acquire(socket) as accepted:
-            if accepted:
+        async with slots.acquire(socket) as slot:
+            if slot:
                 await _serve_viewer(socket, hub)
 
     return app
@@ -119,8 +120,8 @@ async def _serve_viewer(socket: WebSocket, hub: Hub) -> None:
         await run_until_first(viewer.mailbox.deliver(socket.send_text), _receive_messages(socket, viewer))
     finally:
         viewer.leave()
-        with suppress(RuntimeError, WebSocketDisconnect):
-            await socket.close()
+    with suppress(RuntimeError, WebSocketDisconnect):
+        await socket.close()
 
 
 async def _receive_messages(socket: WebSocket, viewer: Viewer) -> None:

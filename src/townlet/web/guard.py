@@ -2,7 +2,8 @@
 
 A page of another site must not reach this server through a visitor's browser: the Host must be one of the server's (a
 name that an attacker points at 127.0.0.1 is not), and requests that change something or open a WebSocket must come from
-its own page or from a configured origin. Other users of the machine can reach loopback too, so a token is required.
+its own page; what games alone may use is open to pages of configured origins too. Other users of the machine can reach
+loopback too, so a token is required.
 """
 
 from __future__ import annotations
@@ -21,13 +22,14 @@ from starlette.responses import JSONResponse, PlainTextResponse, RedirectRespons
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from townlet.web import tokens
-from townlet.web.cors import Sharing
+from townlet.web.cors import ORIGIN, Sharing
+from townlet.web.repeated_messages import RepeatedMessages
 from townlet.web.tokens import ANONYMOUS, SAFE_METHODS, OneTimeCodes, Tokens
 
 COOKIE: Final = "townlet_token"  # with the port appended: all ports of a host share cookies
 WILDCARD_HOSTS: Final = ("0.0.0.0", "::")  # all addresses of the machine  # nosec B104
 LOOPBACK_HOSTS: Final = ("127.0.0.1", "localhost", "::1")
-MAX_LOGGED_ORIGINS: Final = 32  # refused origins, each logged once
+MAX_LOGGED_ORIGINS: Final = 32  # refused origins that are logged separately
 WS_FORBIDDEN: Final = 4403  # close code, if the server cannot refuse with an HTTP status
 MAX_QUERY_FIELDS: Final = 20  # more are refused
 MAX_BODY_BYTES: Final = 1 << 18
@@ -55,6 +57,9 @@ class Refusal(NamedTuple):
     reason: str
 
 
+TOO_LARGE: Final = Refusal(413, f"a request may have at most {MAX_BODY_BYTES} bytes")
+
+
 def no_body(path: str, status: int, reason: str) -> None:
     """Refusals as text."""
 
@@ -76,15 +81,14 @@ class Guard:
     def __init__(
         self, app: ASGIApp, hosts: Iterable[str], valid_tokens: Tokens | None, access: tokens.Access, cookie: str,
         codes: OneTimeCodes, origins: Iterable[str] = (), allow_no_origin: bool = False,
-        token_headers: Sequence[str] = (), refusal_body: RefusalBody = no_body, shared_prefix: str = "",
+        token_headers: Sequence[str] = (), refusal_body: RefusalBody = no_body,
     ) -> None:  # fmt: skip
         self._app, self._hosts, self._codes = app, {host.lower() for host in hosts}, codes
         self._tokens, self._access, self._cookie, self._throttle = valid_tokens, access, cookie, tokens.LoginThrottle()
-        self._origins = frozenset(origin.lower().rstrip("/") for origin in origins)  # allowed besides the server's own
-        self._sharing = Sharing(shared_prefix, self._origins, token_headers)
+        self._sharing = Sharing(origins, access, token_headers)
         self._allow_no_origin = allow_no_origin  # for programs, which send no Origin; browsers do
         self._token_headers, self._refusal_body = token_headers, refusal_body
-        self._refused_origins: set[str] = set()
+        self._refused_origins = RepeatedMessages(MAX_LOGGED_ORIGINS)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -103,14 +107,36 @@ class Guard:
         identity = scope.get("identity")  # not set if the request was refused earlier
         opens_page = identity is not None and identity.role != tokens.GAME and identity != ANONYMOUS
         if refusal:
-            body = self._refusal_body(scope["path"], refusal.status, refusal.reason)
-            await _response(refusal, body)(scope, receive, send)
+            await self._respond(refusal, scope, receive, send)
         elif preflight is not None:
             await Response(status_code=204, headers=preflight)(scope, receive, send)
         elif credential.from_query and scope["method"] in SAFE_METHODS and opens_page:
             await self._redirect(scope, credential.token)(scope, receive, send)
         else:
-            await self._app(scope, _limit_body(receive), send)
+            await self._pass_on(scope, receive, send)
+
+    async def _pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Call the app once the body of the request is complete: it is bounded, and the client has not left."""
+        body, complete = b"", False
+        while not complete:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                return
+            body += message.get("body", b"")
+            if len(body) > MAX_BODY_BYTES:
+                await self._respond(TOO_LARGE, scope, receive, send)
+                return
+            complete = not message.get("more_body", False)
+        messages: list[Message] = [{"type": "http.request", "body": body}]
+
+        async def receive_body() -> Message:
+            return messages.pop() if messages else await receive()
+
+        await self._app(scope, receive_body, send)
+
+    async def _respond(self, refusal: Refusal, scope: Scope, receive: Receive, send: Send) -> None:
+        body = self._refusal_body(scope["path"], refusal.status, refusal.reason)
+        await _response(refusal, body)(scope, receive, send)
 
     def _check_site(self, scope: Scope, headers: Headers) -> Refusal | None:
         """Check Host and Origin."""
@@ -121,8 +147,9 @@ class Guard:
         changes = scope["type"] == "websocket" or scope["method"] not in SAFE_METHODS
         origins = [origin.lower() for origin in headers.getlist("origin")]
         scheme = {"ws": "http", "wss": "https"}.get(scope.get("scheme", "http"), scope.get("scheme", "http"))
-        own_or_configured = len(origins) == 1 and origins[0] in {f"{scheme}://{host}", *self._origins}
-        allowed = own_or_configured if origins else self._allow_no_origin
+        own = origins == [f"{scheme}://{host}"]
+        shared = len(origins) == 1 and self._sharing.allows(scope, origins[0])
+        allowed = own or shared if origins else self._allow_no_origin
         if (changes or origins) and not allowed:
             self._log_refused_origin(headers.get("origin", ""))
             return Refusal(403, "only this server's own page may do that: the Origin is missing or not the server's")
@@ -134,7 +161,7 @@ class Guard:
             return refusal
         length = headers.get("content-length", "0")
         if not length.isdigit() or int(length) > MAX_BODY_BYTES:
-            return Refusal(413, f"a request may have at most {MAX_BODY_BYTES} bytes")
+            return TOO_LARGE
         return None
 
     def _authorize(self, scope: Scope, credential: Credential) -> Refusal | None:
@@ -190,13 +217,17 @@ class Guard:
         return Credential(cookies[self._cookie].value if self._cookie in cookies else "", from_cookie=True)
 
     def _log_refused_origin(self, origin: str) -> None:
-        """Log a refused origin once, since it may be the operator's own page."""
-        if not origin or origin in self._refused_origins or len(self._refused_origins) >= MAX_LOGGED_ORIGINS:
+        """Log a refused origin, since it may be the operator's own page."""
+        if not origin or origin.lower() in self._sharing.origins:
             return
-        self._refused_origins.add(origin)
-        name = ascii(origin[:100])[1:-1]  # untrusted text
-        fix = f"; if it is yours, allow it with --origin {name}" if self._allow_no_origin else ""
-        LOGGER.warning("a page from %s was refused%s", name, fix)
+        if (times := self._refused_origins.count(origin)) is None:
+            return
+        name, fix = ascii(origin[:100])[1:-1], ""  # untrusted text
+        if self._allow_no_origin and ORIGIN.fullmatch(origin):
+            fix = f"; if it is yours, allow it with --origin {name}"
+        elif self._allow_no_origin:
+            fix = "; pages in a sandbox and files have no origin that can be allowed: serve the page over HTTP"
+        LOGGER.warning("a page from %s was refused%s%s", name, times, fix)
 
     def _redirect(self, scope: Scope, token: str) -> Response:
         """Store the token in a cookie, and remove it from the address bar."""
@@ -256,19 +287,6 @@ async def _refuse(scope: Scope, refusal: Refusal, receive: Receive, send: Send) 
         await _response(refusal)(scope, receive, send)
     else:
         await send({"type": "websocket.close", "code": WS_FORBIDDEN, "reason": refusal.reason})
-
-
-def _limit_body(receive: Receive) -> Receive:
-    """Treat a body beyond the limit as a disconnection; needed for requests without a Content-Length."""
-    received = 0
-
-    async def limited_receive() -> Message:
-        nonlocal received
-        message = await receive()
-        received += len(message.get("body", b""))
-        return {"type": "http.disconnect"} if received > MAX_BODY_BYTES else message
-
-    return limited_receive
 
 
 def _add_headers(send: Send, added: Mapping[str, str]) -> Send:

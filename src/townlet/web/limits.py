@@ -8,11 +8,9 @@ import resource
 import threading
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Hashable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable, Hashable
+from contextlib import suppress
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
-
-from starlette.websockets import WebSocket, WebSocketDisconnect
 
 TARGET_DESCRIPTORS: Final = 1 << 16  # requested soft limit; the hard limit may be lower
 RESERVED_DESCRIPTORS: Final = 64  # for the log, versions, checkpoints and databases
@@ -20,6 +18,8 @@ ASSUMED_OPEN: Final = 64  # descriptors in use, where the system does not list t
 MIN_DESCRIPTORS: Final = 16  # for connections, however low the limit is
 MAX_BACKLOG: Final = 2048  # connections that wait in the kernel to be accepted
 MAX_HTTP_CONNECTIONS: Final = 1024
+MAX_HTTP_BURST: Final = 4096  # while those beyond MAX_HTTP_CONNECTIONS have just been opened
+BURST_SECONDS: Final = 2.0  # time in which a new connection should have sent its request
 DESCRIPTOR_REMEDY: Final = "raise the open-file limit (ulimit -n, or LimitNOFILE= in systemd) and restart"
 
 # Per iteration of the event loop, over all connections:
@@ -27,7 +27,6 @@ PARSE_SECONDS: Final = 0.003  # time budget for parsing input
 QUEUED_MESSAGES: Final = 16  # handled messages from clients that do not wait for replies
 MAX_INPUT_BYTES: Final = 128 << 20  # incomplete messages of all connections
 
-TRY_AGAIN_LATER: Final = 1013  # WebSocket close code
 MAX_CACHE_ENTRIES: Final = 64
 
 T = TypeVar("T")
@@ -50,7 +49,7 @@ class DescriptorBudget(NamedTuple):
 def allocate_descriptors(limit: int, used: int) -> DescriptorBudget:
     """Divide `limit` descriptors, of which `used` are already open."""
     available = max(limit - used - RESERVED_DESCRIPTORS, MIN_DESCRIPTORS)
-    backlog, http = min(MAX_BACKLOG, available // 8), min(MAX_HTTP_CONNECTIONS, available // 8)
+    backlog, http = min(MAX_BACKLOG, available // 8), min(MAX_HTTP_BURST, available // 8)
     return DescriptorBudget(limit, backlog, http, available - backlog - http)
 
 
@@ -75,17 +74,57 @@ class Evictable(Protocol):
         """Close the connection, to free its slot or its buffered bytes."""
 
 
+class ConnectionPool:
+    """At most `limit` connections: at the limit, the one that has been idle longest is evicted for a new one.
+
+    Up to `burst` are open for a moment, so that many that are opened at once can send their requests.
+    """
+
+    def __init__(self, limit: int, burst: int = 0) -> None:
+        self._limit, self._burst = limit, max(burst, limit)
+        self._open: set[Evictable] = set()
+        self._idle: dict[Evictable, float] = {}  # times since which they are idle, the longest idle one first
+
+    def admit(self, connection: Evictable) -> bool:
+        """Admit a connection, which is idle at first; False if the limit is reached and no other one is idle."""
+        now = time.monotonic()
+        while len(self._open) >= self._limit and self._idle:
+            oldest, since = next(iter(self._idle.items()))
+            if now < since + BURST_SECONDS and len(self._open) < self._burst:
+                break
+            self.remove(oldest)
+            oldest.evict()
+        if len(self._open) >= self._limit and not self._idle:
+            return False
+        self._open.add(connection)
+        self._idle[connection] = now
+        return True
+
+    def mark_busy(self, connection: Evictable) -> None:
+        """Protect a connection from eviction."""
+        self._idle.pop(connection, None)
+
+    def mark_idle(self, connection: Evictable) -> None:
+        """Make a connection evictable."""
+        if connection in self._open:
+            self._idle[connection] = time.monotonic()
+
+    def remove(self, connection: Evictable) -> None:
+        """Remove a connection that was closed or upgraded to a WebSocket."""
+        self._open.discard(connection)
+        self._idle.pop(connection, None)
+
+
 class ConnectionLimiter:
     """Admits connections and schedules their input in order, one piece each, so that a flood delays only its sender."""
 
     def __init__(self, max_http: int, max_websockets: int, max_input_bytes: int = MAX_INPUT_BYTES) -> None:
-        self._max_http, self._max_websockets, self._max_input_bytes = max_http, max_websockets, max_input_bytes
+        self.http = ConnectionPool(min(max_http, MAX_HTTP_CONNECTIONS), max_http)  # idle: without a complete request
+        self.websockets = ConnectionPool(max_websockets)  # idle: closed, and waiting for the client to close too
+        self._max_input_bytes = max_input_bytes
         self._parse_jobs: deque[Callable[[], None]] = deque()
         self._turns: deque[asyncio.Future[None]] = deque()  # to handle a parsed message
         self._scheduled = False
-        self._http: set[Evictable] = set()
-        self._idle: dict[Evictable, None] = {}  # HTTP connections without a complete request, the oldest first
-        self._websockets: set[Evictable] = set()
         self._buffered: dict[Evictable, int] = {}  # bytes of incomplete messages, the oldest first
         self._buffered_bytes = 0
 
@@ -118,43 +157,6 @@ class ConnectionLimiter:
         if self._parse_jobs or self._turns:
             self._wake()
 
-    def admit(self, connection: Evictable) -> bool:
-        """Admit an HTTP connection, evicting the longest idle one at the limit; False if none is idle."""
-        if len(self._http) >= self._max_http:
-            if not self._idle:
-                return False
-            oldest = next(iter(self._idle))
-            self.remove(oldest)
-            oldest.evict()
-        self._http.add(connection)
-        self._idle[connection] = None
-        return True
-
-    def mark_busy(self, connection: Evictable) -> None:
-        """Protect a connection from eviction until its response is complete."""
-        self._idle.pop(connection, None)
-
-    def mark_idle(self, connection: Evictable) -> None:
-        """Make a connection evictable again, after its response."""
-        if connection in self._http:
-            self._idle[connection] = None
-
-    def remove(self, connection: Evictable) -> None:
-        """Remove a connection that was closed or upgraded to a WebSocket."""
-        self._http.discard(connection)
-        self._idle.pop(connection, None)
-
-    @property
-    def websockets_full(self) -> bool:
-        return len(self._websockets) >= self._max_websockets
-
-    def add_websocket(self, connection: Evictable) -> None:
-        self._websockets.add(connection)
-
-    def remove_websocket(self, connection: Evictable) -> None:
-        self._websockets.discard(connection)
-        self.set_buffered(connection, 0)
-
     def set_buffered(self, connection: Evictable, size: int) -> None:
         """Set a connection's bytes of incomplete messages; above the limit, evict those incomplete for longest."""
         self._buffered_bytes += size - self._buffered.get(connection, 0)
@@ -166,34 +168,6 @@ class ConnectionLimiter:
             oldest = next(iter(self._buffered))
             self._buffered_bytes -= self._buffered.pop(oldest)
             oldest.evict()
-
-
-class WebSocketLimit:
-    """Limits open WebSockets of one kind; further ones are closed with 1013 (try again later) and a reason."""
-
-    def __init__(self, limit: int, reason: str) -> None:
-        self.limit, self._reason = limit, reason
-        self._open: set[WebSocket] = set()
-        self.refused = 0  # since the start
-
-    def __len__(self) -> int:
-        return len(self._open)
-
-    @asynccontextmanager
-    async def acquire(self, socket: WebSocket) -> AsyncIterator[bool]:
-        """Count a socket while the block runs; yields False, with the socket closed, if the limit is reached."""
-        if len(self._open) >= self.limit:
-            self.refused += 1
-            with suppress(WebSocketDisconnect, RuntimeError):  # already closed
-                await socket.accept()  # without it a browser reports 403, as for a wrong token
-                await socket.close(TRY_AGAIN_LATER, self._reason)
-            yield False
-            return
-        self._open.add(socket)
-        try:
-            yield True
-        finally:
-            self._open.discard(socket)
 
 
 class TokenBucket:

@@ -6,6 +6,8 @@ No other module uses internals of uvicorn's protocol classes or of their parsers
 from __future__ import annotations
 
 import asyncio
+import re
+from functools import partial
 from typing import Any, Final
 
 import h11
@@ -23,10 +25,30 @@ MAX_FRAMES: Final = 64  # per message
 CONTROL_BURST: Final = 64  # pings and pongs that a client may send at once
 CONTROL_RATE: Final = 16.0  # pings and pongs per second in the long run
 CLOSE_SECONDS: Final = 2.0  # time limit for a client to read the close reason and to close
-POLICY_VIOLATION, MESSAGE_TOO_BIG, TRY_AGAIN_LATER = 1008, 1009, 1013  # close codes
+INVALID_TEXT, POLICY_VIOLATION, MESSAGE_TOO_BIG, TRY_AGAIN_LATER = 1007, 1008, 1009, 1013  # close codes
 
 TIMEOUT_TEXT: Final = b"the request did not arrive in time\n"
 BUSY_TEXT: Final = b"too many connections; try again later\n"
+
+
+# Line ends without CR, and headers continued on a second line.
+AMBIGUOUS_HEAD: Final = re.compile(rb"(?<!\r)\n|\n[ \t]")
+BODY_LENGTHS: Final = {b"content-length", b"transfer-encoding"}
+
+
+class StrictParser(h11.Connection):
+    """Refuses requests that h11 accepts, but that a proxy may divide at other places."""
+
+    def next_event(self) -> Any:
+        """The next event; raises `RemoteProtocolError` for a request that is invalid or ambiguous."""
+        if self.their_state is h11.IDLE:
+            head, _, _ = self.trailing_data[0].partition(b"\r\n\r\n")
+            if AMBIGUOUS_HEAD.search(head):
+                raise h11.RemoteProtocolError("ambiguous line ends")
+        event = super().next_event()
+        if isinstance(event, h11.Request) and {name for name, _ in event.headers} >= BODY_LENGTHS:
+            raise h11.RemoteProtocolError("two lengths of the body")
+        return event
 
 
 class LimitedHTTP(H11Protocol):
@@ -34,58 +56,54 @@ class LimitedHTTP(H11Protocol):
 
     def __init__(self, *, limiter: ConnectionLimiter, **options: Any) -> None:
         super().__init__(**options)
+        self.conn = StrictParser(h11.SERVER)
         self._limiter = limiter
         self._request_deadline: asyncio.TimerHandle | None = None
         self._read_deadline: asyncio.TimerHandle | None = None  # for a client that does not read its response
         self._close_deadline: asyncio.TimerHandle | None = None  # for the last bytes before the connection is closed
         self._client_state: Any = None  # the parser's state of the client at the last call of `_update_deadline`
-        self._pending_upgrade: bytearray | None = None  # unparsed data of a WebSocket handshake
-        self._upgraded = False  # the transport belongs to a WebSocket now
+        self._upgraded = False  # the connection counts as a WebSocket
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        if self._limiter.admit(self):
+        if self._limiter.http.admit(self):
             self._update_deadline()
         else:
             self._respond_and_close(503, BUSY_TEXT)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._release()
+        self._release_http()
+        self._limiter.websockets.remove(self)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Parse requests immediately; schedule WebSocket handshakes, which cost more."""
-        if self._pending_upgrade is not None:
-            self._pending_upgrade += data
-        elif b"websocket" in data and self.conn.their_state is h11.IDLE:
-            self._pending_upgrade = bytearray(data)
-            self._limiter.schedule(self._upgrade)
-        else:
-            self._parse(data)
-
-    def _upgrade(self) -> None:
-        data, self._pending_upgrade = self._pending_upgrade, None
-        if data and not self.transport.is_closing():
-            self._parse(bytes(data))
-
-    def _parse(self, data: bytes) -> None:
         super().data_received(data)
         self._update_deadline()
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
         self._client_state = None
-        self._limiter.mark_idle(self)
+        self._limiter.http.mark_idle(self)
         self._update_deadline()
 
     def handle_websocket_upgrade(self, event: h11.Request) -> None:
-        """Hand the connection over to the WebSocket protocol."""
-        if self._limiter.websockets_full:
+        """Schedule the handshake, which costs more than a request. Its request is complete: no deadline is left."""
+        if not self._limiter.websockets.admit(self):
             self._respond_and_close(503, BUSY_TEXT)
             return
-        self._release()
+        self._limiter.websockets.mark_busy(self)
         self._upgraded = True
-        super().handle_websocket_upgrade(event)
+        self._release_http()
+        self.connections.discard(self)
+        self.transport.pause_reading()
+        self._limiter.schedule(partial(self._upgrade, event))
+
+    def _upgrade(self, event: h11.Request) -> None:
+        """Hand the connection over to the WebSocket protocol."""
+        self._limiter.websockets.remove(self)
+        if not self.transport.is_closing():
+            self.transport.resume_reading()
+            super().handle_websocket_upgrade(event)
 
     def _update_deadline(self) -> None:
         state = self.conn.their_state
@@ -99,7 +117,7 @@ class LimitedHTTP(H11Protocol):
         seconds = {h11.IDLE: HEADER_SECONDS, h11.SEND_BODY: BODY_SECONDS}.get(state)
         self._request_deadline = self.loop.call_later(seconds, self._time_out) if seconds else None
         if seconds is None:
-            self._limiter.mark_busy(self)
+            self._limiter.http.mark_busy(self)
 
     def _limit_closing(self) -> None:
         """Limit the time for the client to read the remaining data; the connection stays open until then."""
@@ -129,8 +147,8 @@ class LimitedHTTP(H11Protocol):
             self.transport.close()
         self._limit_closing()
 
-    def _release(self) -> None:
-        self._limiter.remove(self)
+    def _release_http(self) -> None:
+        self._limiter.http.remove(self)
         for timer in (self._request_deadline, self._read_deadline, self._close_deadline):
             if timer:
                 timer.cancel()
@@ -159,7 +177,8 @@ class LimitedWebSocket(WebSocketsSansIOProtocol):
         self.close_timeout = CLOSE_SECONDS
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._limiter.add_websocket(self)
+        self._limiter.websockets.admit(self)  # in the place of the handshake
+        self._limiter.websockets.mark_busy(self)
         super().connection_made(transport)
 
     def data_received(self, data: bytes) -> None:
@@ -204,10 +223,11 @@ class LimitedWebSocket(WebSocketsSansIOProtocol):
         return message
 
     async def send(self, message: Any) -> None:
-        """Mark a refused handshake as complete; otherwise uvicorn logs it as an error."""
+        """Mark a refused handshake as complete, otherwise uvicorn logs it as an error, and a closed socket as idle."""
         await super().send(message)
-        if self.initial_response is not None and self.close_sent:
+        if self.close_sent:
             self.handshake_complete = True
+            self._limiter.websockets.mark_idle(self)
 
     def pause_writing(self) -> None:
         """Start the deadline for a client that does not read."""
@@ -236,10 +256,21 @@ class LimitedWebSocket(WebSocketsSansIOProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._unparsed.clear()
-        self._limiter.remove_websocket(self)
+        self._limiter.websockets.remove(self)
+        self._limiter.set_buffered(self, 0)
         if self._read_deadline:
             self._read_deadline.cancel()
         super().connection_lost(exc)
+
+    def send_receive_event_to_app(self) -> None:
+        """Pass a message to the app. Text that is not UTF-8 is refused here: uvicorn would log a traceback."""
+        if self.curr_msg_data_type == "text":
+            try:
+                b"".join(self.frames).decode()
+            except UnicodeDecodeError:
+                self._refuse(INVALID_TEXT, "text must be UTF-8")
+                return
+        super().send_receive_event_to_app()
 
     def handle_cont(self, event: Frame) -> None:
         """Handle a continuation frame; a message with too many frames is refused."""
@@ -262,7 +293,9 @@ class LimitedWebSocket(WebSocketsSansIOProtocol):
         return not self._refused
 
     def evict(self) -> None:
-        """Close the connection, to free its buffered bytes."""
+        """Close the connection, to free its buffered bytes; if it is being closed, abort it, to free its slot."""
+        if self.close_sent:
+            self.transport.abort()
         self._refuse(TRY_AGAIN_LATER, "too much unread input; send less at once, and try again later")
 
     def _refuse(self, code: int, reason: str) -> None:
@@ -275,6 +308,7 @@ class LimitedWebSocket(WebSocketsSansIOProtocol):
         self.conn.fail(code, reason)
         self.transport.write(b"".join(self.conn.data_to_send()))
         self.close_sent = True
+        self._limiter.websockets.mark_idle(self)
         self.queue.put_nowait({"type": "websocket.disconnect", "code": code, "reason": reason})
         self.transport.resume_reading()
         self.close_timer = self.loop.call_later(CLOSE_SECONDS, self.transport.close)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import signal
 import socket
 import threading
@@ -16,6 +17,7 @@ from starlette.types import ASGIApp
 from uvicorn.config import LOGGING_CONFIG
 
 from townlet.errors import TownletError
+from townlet.web.cors import check_origin
 from townlet.web.guard import (
     COOKIE,
     WILDCARD_HOSTS,
@@ -28,9 +30,11 @@ from townlet.web.guard import (
 )
 from townlet.web.limits import ConnectionLimiter, raise_descriptor_limit
 from townlet.web.protocols import LimitedHTTP, LimitedWebSocket
+from townlet.web.repeated_messages import RepeatedMessages
 from townlet.web.tokens import OPERATOR, Access, OneTimeCodes, Tokens, default_access
 
 ACCEPTS_PER_ITERATION: Final = 64  # connections accepted per iteration of the event loop
+PROXIES_VARIABLE: Final = "FORWARDED_ALLOW_IPS"  # addresses of proxies, whose X-Forwarded-For and -Proto are used
 PORTS_TRIED: Final = 20  # from the requested port upwards
 MAX_MESSAGE_BYTES: Final = 1 << 17  # from a client; for a larger message uvicorn closes with 1009
 
@@ -41,12 +45,12 @@ class Server:
     def __init__(
         self, host: str, port: int, tokens: Tokens | None, names: Iterable[str] = (), origins: Iterable[str] = (),
         allow_no_origin: bool = False, access: Access = default_access, token_headers: Sequence[str] = (),
-        refusal_body: RefusalBody = no_body, shared_prefix: str = "",
-        log_config: dict[str, Any] | None = LOGGING_CONFIG,
+        refusal_body: RefusalBody = no_body, log_config: dict[str, Any] | None = LOGGING_CONFIG,
     ) -> None:  # fmt: skip
         if tokens is None and not is_loopback(host):
             what = f"without a token, anyone who can reach {host} could operate this server"
             raise TownletError(what, "leave out --no-token, or leave out --host")
+        origins = [check_origin(origin) for origin in origins]
         self.descriptors = raise_descriptor_limit()
         self._socket = _bind(host, port, self.descriptors.backlog)
         self.host, self.port = host, int(self._socket.getsockname()[1])
@@ -54,7 +58,7 @@ class Server:
         self._guard = partial(
             Guard, hosts=allowed_hosts(host, self.port, names), valid_tokens=tokens, access=access,
             cookie=f"{COOKIE}_{self.port}", codes=self._codes, origins=origins, allow_no_origin=allow_no_origin,
-            token_headers=token_headers, refusal_body=refusal_body, shared_prefix=shared_prefix,
+            token_headers=token_headers, refusal_body=refusal_body,
         )  # fmt: skip
         self._log_config = log_config  # None: the program has configured its logs
         self._server: uvicorn.Server | None = None
@@ -79,18 +83,23 @@ class Server:
         limiter = ConnectionLimiter(self.descriptors.http, self.descriptors.websockets)
         http: Any = partial(LimitedHTTP, limiter=limiter)  # uvicorn creates one for each connection
         websocket: Any = partial(LimitedWebSocket, limiter=limiter)
+        proxies = os.environ.get(PROXIES_VARIABLE, "")
         config = uvicorn.Config(
             self._guard(app), http=http, ws=websocket, backlog=self.descriptors.backlog, log_level="warning",
             log_config=self._log_config, access_log=False, server_header=False, ws_max_size=MAX_MESSAGE_BYTES,
             ws_per_message_deflate=False, timeout_graceful_shutdown=2,
+            proxy_headers=bool(proxies), forwarded_allow_ips=proxies,
         )  # fmt: skip
         self._server = uvicorn.Server(config)
+        uvicorn_log, repeated = logging.getLogger("uvicorn.error"), RepeatedMessages()
+        uvicorn_log.addFilter(repeated)
         watch = asyncio.create_task(self._watch(should_stop))
         # uvloop accepts one connection per listening descriptor and iteration, so a flood would fill the backlog.
         accepts = min(ACCEPTS_PER_ITERATION, self.descriptors.backlog // 2)
         listening = [self._socket, *(self._socket.dup() for _ in range(accepts - 1))]
         await self._server.serve(sockets=listening)
         watch.cancel()
+        uvicorn_log.removeFilter(repeated)
         for connection in list(self._server.server_state.connections):  # not closed in time
             if (transport := getattr(connection, "transport", None)) is not None:
                 transport.abort()

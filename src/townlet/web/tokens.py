@@ -202,7 +202,7 @@ class LoginThrottle:
 
     def allows(self, address: str, from_cookie: bool, identity: Identity | None) -> bool:
         """Whether this attempt may be answered; `identity` is None for a wrong token, which is counted."""
-        network = _network(address)
+        network = network_of(address)
         if network not in self._addresses:
             cookie_guesses = TokenBucket(1 / GUESS_SECONDS, MAX_GUESSES, self._clock)
             other_guesses = TokenBucket(1 / GUESS_SECONDS, MAX_GUESSES, self._clock)
@@ -222,7 +222,7 @@ class LoginThrottle:
         return True
 
 
-def _network(address: str) -> str:
+def network_of(address: str) -> str:
     """The /64 network of an IPv6 address, since one subscriber has all of it; other addresses unchanged."""
     if ":" not in address:
         return address

@@ -40,6 +40,12 @@ SHOWN: Final = """async (all) => {
     return [panel.gain.textContent, panel.interval.textContent, names];
   });
 }"""
+# What a page of another origin sees first of a WebSocket.
+OUTCOME: Final = """(address) => new Promise((resolve) => {
+  const socket = new WebSocket(address);
+  socket.onopen = () => resolve('opened');
+  socket.onclose = () => resolve('closed');
+})"""
 
 
 def learn(service: Process, seed: int, count: int = 250) -> None:
@@ -188,3 +194,13 @@ def test_documented_page_ranks_and_reports_clicks_that_leave_it(open_page: OpenP
         while counts(shop.service) != (decisions + 2 * visits, joined + visits):
             assert time.monotonic() < until, "the click was not reported"
             time.sleep(0.05)
+
+
+def test_page_of_an_allowed_origin_does_not_read_the_dashboard_of_the_operator(open_page: OpenPage, shop: Shop) -> None:
+    """The operator's cookie is sent with its requests, since both origins differ in the port only."""
+    opened(open_page, shop.service)
+    view = open_page(shop, ready=False, link=f"{shop.origin}/")
+    view.allow_error("WebSocket")
+    address = shop.service.address
+    assert view.page.evaluate(OUTCOME, f"{address}/stats") == "closed"
+    assert view.page.evaluate(OUTCOME, f"{address}?token={GAME}") == "opened"

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from http.client import HTTPMessage
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -100,6 +101,19 @@ def test_service_chooses_an_event_id(server: Process) -> None:
     answers = [post(server, "/personalizer/v1.0/rank", body)[1] for _ in range(2)]
     assert answers[0]["eventId"] != answers[1]["eventId"]
     assert post(server, f"/personalizer/v1.0/events/{answers[0]['eventId']}/reward", {"value": -1})[0] == 204
+
+
+@pytest.mark.parametrize("event", ["shop/42", "a/reward", "ä ö/?#%2F", "/", "x/activate/reward"])
+def test_any_event_id_can_be_rewarded_and_activated(server: Process, event: str) -> None:
+    """A client escapes the id as one part of the path."""
+    body = {"actions": [{"id": "a"}, {"id": "b"}], "eventId": event, "deferActivation": True}
+    assert post(server, "/personalizer/v1.0/rank", body)[1]["eventId"] == event
+    path = f"/personalizer/v1.0/events/{quote(event, safe='')}"
+    assert [post(server, f"{path}/{what}", {"value": 1})[0] for what in ("reward", "activate", "reward")] == [
+        409,
+        204,
+        204,
+    ]
 
 
 def test_tokens_and_errors_have_the_shape_of_the_api(server: Process) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import logging
 import re
-import threading
-from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal
 
@@ -21,12 +19,12 @@ from townlet.decide.domains.custom.definition import Definition, UnusableValue
 from townlet.decide.domains.custom.game import CustomGame
 from townlet.decide.domains.custom.network import CustomOptions, policies
 from townlet.errors import Diagnostic, TownletError
+from townlet.web.repeated_messages import RepeatedMessages
 
 ALLOWED, NOT_ALLOWED = range(2)
 REASONS: Final = ("allowed", "no_action_allowed")
 
 Floats = NDArray[np.float64]
-MAX_FAILURES: Final = 1000  # kinds of failures that are counted separately
 NUMBERS: Final = re.compile(r"[-+]?\d[\d.e+-]*")  # failures that differ only in these are of one kind
 logger = logging.getLogger(__name__)
 
@@ -67,8 +65,7 @@ class CustomDomain(domain.Stateless):
         self.policies = policies(definition.n_features, self.n_actions)
         code: Any = (Literal[definition.source.hash], Field(definition.source.hash, description="Hash of the code."))
         self.options: type[StrictModel] = create_model("CustomOptions", __base__=CustomOptions, code=code)
-        self._failures: Counter[str] = Counter()
-        self._failures_lock = threading.Lock()
+        self._failures = RepeatedMessages()
 
     @property
     def reward_from_next(self) -> RewardFromNext | None:
@@ -178,11 +175,7 @@ class CustomDomain(domain.Stateless):
         return InvalidMessage("INTERNAL", f"{self.name} failed on this message; see the output of the service")
 
     def _log(self, failure: Diagnostic) -> None:
-        """Log the 1st, 10th, 100th, … failure of a kind: a game may send thousands of messages per second."""
-        kind = f"{failure.where} {NUMBERS.sub('', failure.what)}"
-        with self._failures_lock:
-            kind = kind if len(self._failures) < MAX_FAILURES else ""
-            self._failures[kind] += 1
-            count = self._failures[kind]
-        if str(count).strip("0") == "1":
-            logger.warning("%s%s", failure, f" ({count:,} times)" if count > 1 else "")
+        """Log a failure, unless it is one of many of its kind: a game may send thousands of messages per second."""
+        times = self._failures.count(f"{failure.where} {NUMBERS.sub('', failure.what)}")
+        if times is not None:
+            logger.warning("%s%s", failure, times)

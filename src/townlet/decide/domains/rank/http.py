@@ -52,7 +52,7 @@ def make_router(port: DecisionPort) -> APIRouter:
             return _refusal(reply)
         return JSONResponse({name: reply[name] for name in SHOWN}, 201)
 
-    @router.post(f"{API}/events/{{event_id}}/reward", status_code=204)
+    @router.post(f"{API}/events/{{event_id:path}}/reward", status_code=204)
     async def reward(event_id: str, request: Request) -> Response:
         """Report the reward of an event; the first one counts."""
         body = await _read(request)
@@ -60,7 +60,7 @@ def make_router(port: DecisionPort) -> APIRouter:
             return body
         return _done(await send(request, {**body, "type": "reward", "eventId": event_id}))
 
-    @router.post(f"{API}/events/{{event_id}}/activate", status_code=204)
+    @router.post(f"{API}/events/{{event_id:path}}/activate", status_code=204)
     async def activate(event_id: str, request: Request) -> Response:
         """Activate an event whose activation was deferred."""
         return _done(await send(request, {"type": "activate", "eventId": event_id}))
