@@ -132,12 +132,15 @@ export class LearningPanel {
   }
 }
 
-/** Number of rows in each stage, from stage 1. @param {Store} store */
+/** Number of rows in each stage, from stage 1; all rows began at the same one. @param {Store} store @returns {number[]} */
 function rowsPerStage(store) {
-  const { rowsOverview, stages } = store.state;
-  const rows = rowsOverview?.stage ?? [...stages.values()].map((change) => change.to_stage);
-  const counts = Array.from({ length: Math.max(0, ...rows, ...[...stages.values()].map((change) => change.from_stage)) }, () => 0);
-  for (const stage of rows) counts[stage - 1] += 1;
+  const { about, stages } = store.state;
+  if (!about?.curriculum) return [];
+  const { rows, first_stage } = about.curriculum, changes = [...stages.values()];
+  const highest = Math.max(first_stage, ...changes.flatMap((change) => [change.from_stage, change.to_stage]));
+  const counts = Array.from({ length: highest }, () => 0);
+  counts[first_stage - 1] = rows - changes.length;
+  for (const change of changes) counts[change.to_stage - 1] += 1;
   return counts;
 }
 
@@ -154,7 +157,7 @@ export function makeStageLog(store) {
     const counts = rowsPerStage(store);
     box.hidden = !counts.length;
     const key = counts.join();
-    if (key === drawn) return; // updated several times a second
+    if (key === drawn) return;
     drawn = key;
     bar.replaceChildren(...counts.map((rows, k) => {
       const part = el('span', { 'data-rows': rows, title: `Stage ${k + 1}: ${plural(rows, 'town')}` }, el('b', { text: String(k + 1) }), el('small', { text: rows ? plural(rows, 'town') : '' }));
@@ -171,7 +174,7 @@ export function makeStageLog(store) {
     reasons.replaceChildren(...changes.map((change) => el('li', {},
       el('b', { text: `Town ${change.row}` }), el('span', { text: change.reason }), el('small', { text: `after ${formatCompact(change.env_steps)} steps` }))));
   };
-  store.on(['rowsOverview', 'stages', 'run'], count);
+  store.on(['about', 'stages', 'run'], count);
   store.on(['stages', 'run'], explain);
   return box;
 }
