@@ -78,8 +78,7 @@ def api_router(hub: Hub, worlds: Path) -> APIRouter:
         watched = open_watched_run(find_run(hub.root, name))
         recipe, task = watched.loaded.recipe, watched.loaded.task
         if not isinstance(watched, WatchedTownRun):
-            threshold = recipe.reward_threshold or task.threshold
-            return {"kind": "gym", "env": recipe.env, "threshold": threshold, "limit": task.limit, "recordings": []}
+            return {"kind": "gym", "env": recipe.env, **task.describe(), "recordings": []}
         # A recipe adds its own shaping to an edited world, with the discount factor of its agent.
         edited = without_shaping(watched.world) if recipe.potential else watched.world
         text, world = short_text(edited), world_json(watched.world)

@@ -33,10 +33,12 @@ export class LearningPanel {
       { label: 'evaluation', color: '--second', marks: true },
       { label: 'random agent', color: '--muted', dash: [5, 4], width: 1.3 },
       { label: 'solved', color: '--well', dash: [2, 3], width: 1.5 },
+      { label: 'goal of this recipe', color: '--well', dash: [7, 4], width: 1.5 },
     ], Math.round(Math.min(340, Math.max(190, innerHeight * 0.24))), true);
     this.solvedLegend = el('li', { class: 'solved', hidden: true });
+    this.goalLegend = el('li', { class: 'goal', hidden: true });
     this.legend = el('ul', { class: 'legend' }, el('li', { class: 'train', text: 'training' }),
-      el('li', { class: 'test', text: 'evaluation' }), el('li', { class: 'random', text: 'random agent' }), this.solvedLegend);
+      el('li', { class: 'test', text: 'evaluation' }), el('li', { class: 'random', text: 'random agent' }), this.solvedLegend, this.goalLegend);
     /** @type {Map<string, Chart>} */
     this.small = new Map();
     byId('learning-body').replaceChildren(this.summary, this.waiting, this.main.box, this.legend, this.measured, this.more, makeStageLog(store), this.alerts);
@@ -52,13 +54,16 @@ export class LearningPanel {
     store.on(['status'], () => this.showSummary());
   }
 
-  /** Labels of this kind of run, and the threshold at which it counts as solved. */
+  /** Labels of this kind of run, the threshold at which it counts as solved, and the goal of its recipe. */
   updateLabels() {
     const { state } = this.store;
     this.main.setTitle(labelsFor(state).curve, runKind(state) === 'town');
     const threshold = state.about?.threshold ?? null;
     this.solvedLegend.hidden = threshold === null;
     setText(this.solvedLegend, threshold === null ? '' : `solved at ${formatNumber(threshold)}`);
+    const goal = ownGoal(state.about);
+    this.goalLegend.hidden = goal === null;
+    setText(this.goalLegend, goal === null ? '' : `goal of this recipe: ${formatNumber(goal)}`);
   }
 
   draw() {
@@ -72,7 +77,7 @@ export class LearningPanel {
     this.waiting.hidden = xs.length > 0;
     this.main.box.hidden = this.legend.hidden = !xs.length;
     this.showMeasured();
-    this.main.setData([trained, evaluated, flat(runs?.find((one) => one.name === run)?.random), flat(about?.threshold)]);
+    this.main.setData([trained, evaluated, flat(runs?.find((one) => one.name === run)?.random), flat(about?.threshold), flat(ownGoal(about))]);
     for (const { names, title } of SMALL_CHARTS) {
       const name = names.find((one) => (series.get(one)?.size ?? 0) > 1);
       const points = name ? [...(series.get(name) ?? [])] : [];
@@ -130,6 +135,12 @@ export class LearningPanel {
     this.summary.replaceChildren(...chief.map((line) => el('p', { text: line })), ...(rest.length ? [more] : []));
     setText(this.waiting, !status ? '' : status.state === 'running' ? 'The first metrics appear after a few thousand steps.' : 'This run has no metrics.');
   }
+}
+
+/** The goal of the recipe if it differs from the threshold. @param {import('./types.js').RunInfo | null} about */
+function ownGoal(about) {
+  const goal = about?.goal ?? null;
+  return goal === about?.threshold ? null : goal;
 }
 
 /** Number of rows in each stage, from stage 1; all rows began at the same one. @param {Store} store @returns {number[]} */

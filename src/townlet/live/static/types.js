@@ -12,7 +12,7 @@
  *   cause: string, return: number}} Recording
  * @typedef {'town' | 'gym'} Kind of a run
  * @typedef {{kind: Kind, world?: World, text?: string, recordings: Recording[],
- *   curriculum?: {rows: number, first_stage: number} | null, env?: string, threshold?: number | null,
+ *   curriculum?: {rows: number, first_stage: number} | null, env?: string, threshold?: number | null, goal?: number | null,
  *   limit?: number | null}} RunInfo towns have world and text, gyms the rest
  * @typedef {{visits: number[], novelty: (number | null)[] | null, transitions: [string, string, number][],
  *   counted: number, causes: Record<string, number>}} Maps totals of training; counted: fraction of the steps in visits and transitions
