@@ -55,8 +55,7 @@ def test_reaching_the_goal_of_a_recipe_does_not_solve_the_environment(townlet: P
     assert "| solved at 475 | goal of this recipe: 2 |" in report
     assert "| no | yes |" in report
     sentences = (
-        "That does not solve the environment: Gymnasium's threshold is 475. "
-        "That reaches the goal of this recipe: 2.00."
+        "That does not solve the environment: Gymnasium's threshold is 475. That reaches the goal of this recipe: 2.00."
     )
     assert sentences in report
     assert "solved at 475" in page

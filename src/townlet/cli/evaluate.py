@@ -45,7 +45,7 @@ def evaluate(
     """
     from townlet.tasks.transfer import unobserved_note
 
-    opened = options.open_run(run, root)
+    opened = options.open_run(run, root, for_policy=True)
     with err().status(f"{episodes} episodes per agent"):
         trained = options.load_policy(opened, which)
         eval_seed = trained.loaded.recipe.evaluation.seed + 1 if seed is None else seed

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from townlet.cli.console import echo, err, out, plain_table
-from townlet.cli.live import PORT, page_server
-from townlet.cli.options import ROOT, Port, Root, run_command
+from townlet.cli.live import Port, page_server
+from townlet.cli.options import ROOT, Root, run_command
 from townlet.errors import TownletError
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def lesson(
     seeds: Annotated[int | None, typer.Option(min=1, help="Runs of each agent, with consecutive seeds.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="The first seed.")] = 1,
     show: Annotated[bool, typer.Option("--open", help="Open the live page with the two agents afterwards.")] = False,
-    port: Port = PORT,
+    port: Port = None,
     root: Root = ROOT,
 ) -> None:
     """List the lessons, or train the agents of one side by side.
