@@ -85,7 +85,7 @@ def test_curriculum_panel_counts_every_row(open_page: OpenPage, tmp_path: Path) 
     run = start(tiny("town:dqn", stages, f"rows={rows}", *limits), tmp_path / "runs").run
     with MetricsReader(run.metrics_file) as store:
         changed = store.read("stage_changes", ("row", "to_stage"))
-    stage_of_row = {row: 1 for row in range(rows)} | dict(zip(changed["row"], changed["to_stage"], strict=True))
+    stage_of_row = dict.fromkeys(range(rows), 1) | dict(zip(changed["row"], changed["to_stage"], strict=True))
     counts = Counter(stage_of_row.values())
     assert set(changed["row"]) < set(range(rows)), "some rows must never change their stage"
     assert len(counts) > 1

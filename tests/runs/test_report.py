@@ -91,7 +91,7 @@ def test_first_table_shows_the_key_results(full: Run) -> None:
     top = next(at for at, line in enumerate(lines) if line.startswith("|"))
     names, values = ([cell.strip() for cell in lines[at].strip("|").split("|")] for at in (top, top + 2))
     assert dict(zip(names, values, strict=True)) == {
-        "episode length, evaluated": "484 of 500",
+        "episode length, last evaluation": "484 of 500",
         "a random agent": "116 of 500",
         "reach the limit": "25 %",
         "earn money": "0 %",

@@ -60,7 +60,7 @@ def evaluate(
         header = {"run": opened.name, "which": which, "env_steps": trained.env_steps, **about}
         print(json.dumps(header | {"seed": eval_seed, "greedy": greedy} | dict(comparison.metrics()), indent=2))
         return
-    echo(f"{opened.name}, {trained.info['agent']} after {trained.env_steps:,} env_steps")
+    echo(opened.name, f"{trained.info['agent']}, {trained.label}, after {trained.env_steps:,} env_steps")
     if note := unobserved_note(about.get("unobserved", ())):
         echo(f"It {note}: not part of its training.")
     for table in comparison.tables():

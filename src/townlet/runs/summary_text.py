@@ -30,10 +30,15 @@ class ReportTerms:
 
 
 TOWN_TERMS: Final = ReportTerms(
-    "length", "Episode length", "survival", "episode length in steps", "Causes of death", "episode length, evaluated"
+    "length",
+    "Episode length",
+    "survival",
+    "episode length in steps",
+    "Causes of death",
+    "episode length, last evaluation",
 )
 GYM_TERMS: Final = ReportTerms(
-    "return", "Return", "returns", "return per episode", "Ends of episodes", "return, evaluated"
+    "return", "Return", "returns", "return per episode", "Ends of episodes", "return, last evaluation"
 )
 
 

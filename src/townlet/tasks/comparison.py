@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from townlet.interfaces.vec_env import Discrete
 from townlet.rng import Streams
 from townlet.tasks import town_evaluation
-from townlet.tasks.evaluation import ActingPolicy, BestCheckpoint, EvaluationResult, RandomPolicy
+from townlet.tasks.evaluation import ActingPolicy, BestCheckpoint, EvaluationResult, RandomPolicy, summarized_agent
 from townlet.tasks.town_evaluation import TownEvaluation, evaluate_town
 from townlet.town.usage_counts import workplaces
 from townlet.town.world.tables import World
@@ -172,6 +172,11 @@ class GymSummary:
     greedy: bool = True
 
     @property
+    def subject(self) -> str:
+        """The agent, and at which checkpoint."""
+        return summarized_agent(self.best)
+
+    @property
     def solved(self) -> bool | None:
         """Whether Gymnasium's threshold is reached; None if there is none."""
         return None if self.threshold is None else self.trained.score("return") >= self.threshold
@@ -189,7 +194,7 @@ class GymSummary:
         sentences = [
             f"A random agent gets a mean return of {format_return(random.score('return'))} "
             f"in {random.mean_length:.0f} steps on average.",
-            f"This agent gets a mean return of {format_return(trained.score('return'))} ({lowest} to {highest}) "
+            f"{self.subject} gets a mean return of {format_return(trained.score('return'))} ({lowest} to {highest}) "
             f"in {trained.mean_length:.0f} steps on average, over {len(trained.returns)} episodes{sampling}.",
         ]
         if self.threshold is not None:
@@ -207,6 +212,10 @@ class GymComparison(GymSummary):
     """The same episodes played by two policies."""
 
     title: str
+
+    @property
+    def subject(self) -> str:
+        return "This agent"
 
     def by_name(self) -> dict[str, EvaluationResult]:
         return {"trained": self.trained, "random": self.random}

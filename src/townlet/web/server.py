@@ -42,9 +42,9 @@ class Server:
     """
 
     def __init__(
-        self, host: str, port: int | None, tokens: Tokens | None, names: Iterable[str] = (), origins: Iterable[str] = (),
-        allow_no_origin: bool = False, access: Access = default_access, token_headers: Sequence[str] = (),
-        refusal_body: RefusalBody = no_body, shared_prefix: str = "",
+        self, host: str, port: int | None, tokens: Tokens | None, names: Iterable[str] = (),
+        origins: Iterable[str] = (), allow_no_origin: bool = False, access: Access = default_access,
+        token_headers: Sequence[str] = (), refusal_body: RefusalBody = no_body, shared_prefix: str = "",
         log_config: dict[str, Any] | None = LOGGING_CONFIG, default_port: int = 0,
     ) -> None:  # fmt: skip
         if tokens is None and not is_loopback(host):

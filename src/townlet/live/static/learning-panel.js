@@ -101,7 +101,7 @@ export class LearningPanel {
     const last = evaluations.at(-1);
     this.measured.hidden = this.main.box.hidden || runKind(this.store.state) !== 'town';
     setText(this.measured, `Training: the mean lifetime of the episodes that ended since the last point, in which the agent also tries things at random.${last
-      ? ` Evaluation: the mean of ${last.episodes} episodes, always from the same situations and for at most ${formatCount(last.limit)} steps, without trying things at random.` : ''}`);
+      ? ` Evaluation: the mean of ${last.episodes} episodes of the agent as it was then, always from the same situations and for at most ${formatCount(last.limit)} steps, without trying things at random.` : ''}`);
   }
 
   /** @param {string} name */
