@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 REFRESH: Final = 1.0  # seconds between updates of the progress
 SPARKLINE_LENGTH: Final = 24
 QUICK: Final = (
-    "Train fewer steps, for a demonstration: less than 20 seconds on two cores. The failure still shows, but the "
+    "Train fewer steps, for a demonstration. The failure still shows, but the "
     "numbers differ from those in the text, and the cure may not be complete."
 )
 
@@ -79,7 +79,7 @@ def _print_lessons() -> None:
         duration = f"{results.lesson_seconds:.0f} s" if results else "–"
         table.add_row(str(one.number), one.name, one.question, duration)
     out().print(table)
-    echo("\nStart one: townlet lesson NAME; --quick takes less than 20 seconds on two cores.")
+    echo("\nStart one: townlet lesson NAME; --quick trains fewer steps, for a demonstration.")
 
 
 def _print_introduction(chosen: Lesson) -> None:
