@@ -78,6 +78,12 @@ def test_evaluations_have_readable_headings(full: Run) -> None:
     assert "| 25 % | 0 % |" in text
 
 
+def test_report_says_which_share_of_the_steps_is_counted(full: Run) -> None:
+    text = full.report_md.read_text()
+    assert "How many steps ended on each cell, in the whole run. Counted in 1 % of the steps." in text
+    assert text.count("Counted in 1 % of the steps.") == 3  # visits, transitions and mean meters
+
+
 def test_result_is_summarized_in_words(full: Run) -> None:
     text = full.report_md.read_text()
     assert "A random agent survives 116 steps. This agent survives 484 of 500 steps over 100 episodes" in text
