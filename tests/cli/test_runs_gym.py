@@ -27,7 +27,7 @@ def test_report_states_solved_and_resources(gym_runs: dict[str, Run]) -> None:
     assert "goal of this recipe" not in report
     assert f"townlet train {recipe} {words[0]}" in report
     assert "solved at 475" in page  # the line in the curve
-    assert "evaluated" in page
+    assert "return, last evaluation" in page
     for heading in ("Return", "Evaluations", "Learning", "Resources"):
         assert f"<h2>{heading}</h2>" in page
     assert " MB</td>" in page
