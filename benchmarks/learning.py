@@ -47,7 +47,7 @@ GYMS: Final = (
     "LunarLander-v3:ppo", "FrozenLake-v1:qlearning", "Taxi-v4:qlearning", "Bandit-v0:ppo", "Bandit-v0:reinforce",
     "Pendulum-v1:ppo",
 )  # fmt: skip
-# Mean episode length that a recipe must reach; environments of Gymnasium name their own threshold.
+# Mean episode length that a recipe must reach; environments of Gymnasium have the goal of their recipe.
 MARKS: Final = {
     "town-l0:dqn": 285, "town-l0-dual:dqn": 480, "town:dqn": 480, "town:ppo": 480, "town:pqn": 480, "town:life": 1900,
     "town:ppo-gpu": 1900, "town:dqn-curriculum": 480, "town:dqn-rnd": 480, "town:dqn-reference": 400,
@@ -124,7 +124,7 @@ def _of_gym(outcome: TrainingOutcome) -> Row:
     return {
         "mean": summary.trained.score("return"),
         "episodes": len(summary.trained.returns),
-        "threshold": summary.threshold,
+        "goal": summary.goal,
         "random": summary.random.score("return"),
     }
 
@@ -138,18 +138,18 @@ def by_name(rows: Iterable[Row]) -> dict[str, list[Row]]:
 
 
 def gyms_as_markdown(rows: Iterable[Row]) -> str:
-    """One line per environment: final return, and steps until the first evaluation at the threshold."""
+    """One line per environment: final return, and steps until the first evaluation that reaches its goal."""
     lines = [
-        "| recipe | final return by seed | episodes | solved at | first solved after steps | random | seconds |",
+        "| recipe | final return by seed | episodes | goal | first reached after steps | random | seconds |",
         "|---|---|---:|---:|---|---:|---:|",
     ]
     for name, results in by_name(rows).items():
-        threshold = results[0]["threshold"]
-        reached = [next((steps for steps, score in row["curve"] if score >= threshold), None) for row in results]
+        goal = results[0]["goal"]
+        reached = [next((steps for steps, score in row["curve"] if score >= goal), None) for row in results]
         each = ", ".join(f"{row['mean']:.2f}" for row in results)
         first = ", ".join("never" if steps is None else f"{steps:,}" for steps in reached)
         seconds = ", ".join(f"{row['seconds']:.0f}" for row in results)
-        columns = f"{results[0]['episodes']} | {threshold:g} | {first} | {results[0]['random']:.1f}"
+        columns = f"{results[0]['episodes']} | {goal:g} | {first} | {results[0]['random']:.1f}"
         lines.append(f"| {name} | {each} | {columns} | {seconds} |")
     return "\n".join(lines)
 
@@ -186,7 +186,7 @@ def summary_as_markdown(rows: Iterable[Row]) -> str:
         "|---|---:|---:|---:|---:|---:|---:|---:|",
     ]
     for name, results in by_name(rows).items():
-        mark = results[0].get("threshold", MARKS.get(name))
+        mark = results[0].get("goal", MARKS.get(name))
         means = [row["mean"] for row in results]
         met = "–" if mark is None else f"{sum(mean >= mark for mean in means)} of {len(means)}"
         works = [row["earns_money"] for row in results if row.get("earns_money")]

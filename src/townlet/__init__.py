@@ -200,7 +200,8 @@ def load(
     """Load the policy of a run: `townlet.load("latest").act(obs, mask)`.
 
     Args:
-        run: a name below `root`, a path, ENV:VARIANT for the newest run of a recipe, `"latest"`, or a run.
+        run: a name below `root`, a path, ENV:VARIANT for the newest run of a recipe, `"latest"`, or a run. The newest
+            run is one that has a checkpoint.
         which: the best checkpoint, the last one, or a step, which selects the checkpoint or snapshot saved nearest to
             it: 0 is the untrained agent.
         root: the folder of the runs.

@@ -168,7 +168,7 @@ def test_ineffective_settings_are_reported(townlet: Program, tmp_path: Path, wor
     [
         (
             ["MountainCar-v0:ppo", "evaluation.metric=length", "budget.threshold=true"],
-            "`true` means the reward threshold",
+            "`true` means the goal of the recipe",
         ),
         (["CartPole-v1:dqn", "evaluation.deterministic=false"], "dqn learns values and has no probabilities"),
         (["CartPole-v1:ppo", "n_envs=4"], "did you mean 'rows'?"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +88,7 @@ def test_tables_and_sentences_fit_80_columns(
     assert max(map(len, done.out.splitlines())) <= 80
     figures = measured(*SHORT, "--layout", "shuffled")
     assert f"This agent survives {figures['trained']['mean']:.0f} of 150 steps" in done.out
+    assert re.search(r"^ppo, (last and )?best checkpoint, after [\d,]+ env_steps$", done.out, re.MULTILINE)
     assert f"A random agent survives {figures['random']['mean']:.0f}" in done.out
     assert "CoffeeShop" in done.out
     assert "On its training map it survives" in " ".join(done.out.split())

@@ -57,8 +57,8 @@ def test_default_seed_is_new_and_reproducible(townlet: Program, gym_runs: dict[s
     assert once == again
     assert once["seed"] == 10002
     assert once["random"] != other["random"]
-    assert once["threshold"] == 475
-    assert once["solved"] is False
+    assert once["threshold"] == once["goal"] == 475
+    assert once["solved"] is once["reached_goal"] is False
     result = once["trained"]
     assert result["min"] <= result["q25"] <= result["median"] <= result["q75"] <= result["max"]
     assert result["length"] == result["mean"]  # the reward of every step is 1
@@ -74,7 +74,7 @@ def test_table_and_sentences_agree(townlet: Program, gym_runs: dict[str, Run], m
     assert f"This agent gets a mean return of {result['trained']['mean']:.0f} (" in done.out
     assert ") in 60 steps" in done.out
     assert f"A random agent gets a mean return of {result['random']['mean']:.0f}" in done.out
-    assert "That does not solve the environment: the threshold is -200." in done.out
+    assert "That does not reach the goal of this recipe: -200." in done.out
     (line,) = [line.split() for line in done.out.splitlines() if line.startswith("trained")]
     assert line[1] == f"{result['trained']['mean']:.0f}"
 

@@ -10,13 +10,14 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import pytest
 
 import warm
+from cli.program import Program
 from townlet.cli.live import runs_folder
 from townlet.runs.folder import Run
+from townlet.web.server import Server
 
 
 @contextmanager
@@ -44,13 +45,40 @@ def test_serves_without_runs_and_stops_cleanly(tmp_path: Path, number: signal.Si
         assert process.stderr.read() == ""
 
 
-def test_taken_port_falls_back_to_the_next(tmp_path: Path) -> None:
+@pytest.fixture
+def taken_port() -> Iterator[int]:
+    """A port on which another program listens."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        port = taken.getsockname()[1]
-        with served(tmp_path, "--port", str(port)) as (_, link):
-            assert port < urlsplit(link).port < port + 20
+        yield taken.getsockname()[1]
+
+
+def test_taken_default_port_falls_back_to_the_next(taken_port: int) -> None:
+    server = Server("127.0.0.1", None, None, default_port=taken_port)
+    assert taken_port < server.port < taken_port + 20
+    server.close()
+
+
+@pytest.mark.parametrize("command", [("live",), ("decide", "serve", "bandit-ads")])
+def test_a_given_port_is_taken_or_refused(
+    townlet: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, taken_port: int, command: tuple[str, ...]
+) -> None:
+    """A load balancer or a service manager expects the server there."""
+    monkeypatch.chdir(tmp_path)
+    done = townlet(*command, "--port", str(taken_port))
+    assert done.code == 2
+    assert f"cannot listen on 127.0.0.1:{taken_port}: Address already in use" in done.err
+    assert "choose another port with --port" in done.err
+
+
+def test_a_training_whose_page_has_no_port_is_not_the_latest_run(
+    townlet: Program, tmp_path: Path, taken_port: int
+) -> None:
+    done = townlet("train", "town-l0:dqn", "--live", "--port", str(taken_port), "--root", str(tmp_path))
+    assert done.code == 2
+    assert "the live page could not be started" in done.err
+    assert not (tmp_path / "latest").is_symlink()
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])

@@ -136,7 +136,7 @@ def test_show_prints_settings_and_results(townlet: Program, runs: Path) -> None:
     assert "town:ppo, seed 0" in done.out
     assert "finished: all steps of the budget are spent" in done.out
     assert "agent.n_steps=16" in done.out
-    assert "This agent survives" in done.out
+    assert "checkpoint, this agent survives" in done.out
     assert str(run.report_html) in done.out
     evaluated = [line.split()[0] for line in done.out.splitlines() if line.split()[1:3] == ["8", "500"]]
     assert evaluated == ["512", "1,024"]

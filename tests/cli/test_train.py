@@ -28,7 +28,7 @@ def test_training_prints_results_paths_and_working_commands(
     assert run.meta()["seed"] == 5
     assert latest_checkpoint(run).env_steps == 800
     assert "A random agent survives" in " ".join(done.out.split())
-    assert "This agent survives" in " ".join(done.out.split())
+    assert "checkpoint, this agent survives" in " ".join(done.out.split())
     assert "evaluation: " in done.err  # progress goes to stderr
     lines = {line.split(":")[0]: line.partition(":")[2].strip() for line in done.out.splitlines()[-4:]}
     assert list(lines) == ["Run", "Report", "Watch", "Evaluate"]

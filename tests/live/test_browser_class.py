@@ -217,7 +217,10 @@ def test_tournament_of_all_agents(open_page: OpenPage, shared_school: LiveServer
     expect(lines.filter(has_text="elder")).to_contain_text("100%")
     expect(lines.first.locator("th")).to_have_text("planner, which knows the rules")
     expect(view.page.locator(".tournament tr.own")).to_have_count(1)
-    expect(view.page.locator("#tournament-body [role=status]")).to_contain_text("tries nothing at random")
+    about = view.page.locator("#tournament-body [role=status]")
+    expect(about).to_contain_text("plays with its best checkpoint, tries nothing at random")
+    expect(about).to_contain_text("its summary is that of the last checkpoint")
+    expect(view.page.locator("#learning .summary")).to_contain_text(re.compile("At its last .*checkpoint, this agent"))
     expect(view.page.locator("#learning .measured")).to_contain_text(
         re.compile(r"Evaluation: the mean of \d+ episodes")
     )

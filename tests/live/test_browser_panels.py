@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import csv
 import re
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,9 @@ from playwright.sync_api import expect
 
 from live.conftest import LiveServer
 from townlet.runs.folder import SHIPPED, Run
+from townlet.runs.metrics_reader import MetricsReader
+from townlet.train.session import start
+from train.tiny import tiny
 
 if TYPE_CHECKING:
     from live.browser import OpenPage, PageView
@@ -71,6 +75,28 @@ def test_episode_as_csv_and_explanation_of_a_step(view: PageView, runs: tuple[Ru
         view.wait_for_step(step + 1)
         explanations.add(view.text(".explanation"))
     assert len(explanations) > 1
+
+
+def test_curriculum_panel_counts_every_row(open_page: OpenPage, tmp_path: Path) -> None:
+    """Also rows that never changed their stage, and those after the first 64."""
+    rows = 72
+    stages = "curriculum={name: adaptive, episodes: 1, steps: 1, entropy: 1.0, advance: 0.9}"
+    limits = ("change.max_steps=120", "budget.env_steps=1e4", "agent.replay=1e4", "agent.update_every=50")
+    run = start(tiny("town:dqn", stages, f"rows={rows}", *limits), tmp_path / "runs").run
+    with MetricsReader(run.metrics_file) as store:
+        changed = store.read("stage_changes", ("row", "to_stage"))
+    stage_of_row = dict.fromkeys(range(rows), 1) | dict(zip(changed["row"], changed["to_stage"], strict=True))
+    counts = Counter(stage_of_row.values())
+    assert set(changed["row"]) < set(range(rows)), "some rows must never change their stage"
+    assert len(counts) > 1
+    server = LiveServer(tmp_path / "runs", run.name, tmp_path / "worlds")
+    try:
+        view = open_page(server)
+        bar = view.page.locator(".stage-bar")
+        expected = ", ".join(f"stage {k}: {n} town{'' if n == 1 else 's'}" for k, n in sorted(counts.items()))
+        expect(bar).to_have_attribute("aria-label", expected)
+    finally:
+        server.stop()
 
 
 def test_video_of_the_town(view: PageView, runs: tuple[Run, Run]) -> None:

@@ -264,6 +264,13 @@ def test_speed_of_a_recipe_is_measured_on_this_machine_only(run: Run) -> None:
     assert measured_speeds([replace(overview, meta=known)]) == {"dqn": overview.env_steps / 100}
 
 
+def test_visits_are_those_of_every_step_of_training(served: LiveServer, run: Run) -> None:
+    status, maps = call(served, f"runs/{run.name}/maps")
+    assert status == 200
+    assert sum(maps["visits"]) == 1200
+    assert maps["counted"] == 1
+
+
 def test_viewer_starts_neither_trainings_nor_tournaments(run: Run, tmp_path: Path) -> None:
     tokens = generate_tokens(OPERATOR, VIEWER)
     served = LiveServer(run.path.parent, run.name, tmp_path / "worlds", tokens)

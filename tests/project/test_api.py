@@ -47,7 +47,7 @@ def test_train_returns_the_run(trained: TrainedRun) -> None:
     assert trained.meta()["seed"] == 3
     assert trained.score is not None
     assert trained.score > 0
-    assert any("This agent survives" in sentence for sentence in trained.summary)
+    assert any("checkpoint, this agent survives" in sentence for sentence in trained.summary)
     assert len(repr(trained)) < 300
 
 

@@ -175,3 +175,19 @@ def test_environment_without_time_limit_trains_if_its_episodes_end(
     townlet.train(Corridor, overrides=[*PPO, "env_steps=256"], root=tmp_path)
     townlet.train(Endless, overrides=[*PPO, "env_steps=256"], gym={"max_episode_steps": 70}, root=tmp_path)
     assert len(Run.list(tmp_path)) == 2
+
+
+def test_a_training_that_fails_at_its_start_is_not_the_latest_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evaluation, "LONG_EPISODE", 60)
+    with pytest.raises(TownletError, match="nothing limits it"):
+        train(Endless)(tmp_path)
+    with pytest.raises(TownletError, match=r"no run in .* has a trained agent yet; train one first"):
+        townlet.load("latest", root=tmp_path)
+    good = townlet.train(Corridor, overrides=[*PPO, "env_steps=256"], root=tmp_path).path
+    with pytest.raises(TownletError, match="nothing limits it"):
+        train(Endless)(tmp_path)
+    assert len(Run.list(tmp_path)) == 3
+    assert townlet.load("latest", root=tmp_path).run.name == good.name
+    assert townlet.open_run("latest", tmp_path).path.name == good.name

@@ -89,6 +89,24 @@ def test_latest_run_is_found_without_the_link(tmp_path: Path) -> None:
     assert Run.open("latest", tmp_path) == last
 
 
+def test_latest_for_a_policy_is_the_newest_run_that_has_one(tmp_path: Path) -> None:
+    """Resuming still takes the newest run: one that was killed before its first checkpoint starts again."""
+    trained, killed = make(tmp_path, recipe="town:dqn"), make(tmp_path, recipe="town:dqn")
+    (trained.checkpoints / "step-000000000000").mkdir()
+    for name in ("latest", "town:dqn"):
+        assert Run.open(name, tmp_path, for_policy=True) == trained
+        assert Run.open(name, tmp_path) == killed
+
+
+def test_a_withdrawn_run_is_not_the_latest(tmp_path: Path) -> None:
+    trained, failed_before, failed = make(tmp_path), make(tmp_path), make(tmp_path)
+    (trained.checkpoints / "step-000000000000").mkdir()
+    failed_before.withdraw()  # another run is the latest: nothing changes
+    assert Run.open("latest", tmp_path) == failed
+    failed.withdraw()
+    assert Run.open("latest", tmp_path) == trained
+
+
 def test_folder_named_latest_is_not_replaced(tmp_path: Path) -> None:
     (tmp_path / "latest").mkdir()
     (tmp_path / "latest" / "mine").write_text("precious")

@@ -78,6 +78,12 @@ def test_evaluations_have_readable_headings(full: Run) -> None:
     assert "| 25 % | 0 % |" in text
 
 
+def test_report_says_which_share_of_the_steps_is_counted(full: Run) -> None:
+    text = full.report_md.read_text()
+    assert "How many steps ended on each cell, in the whole run. Counted in 1 % of the steps." in text
+    assert text.count("Counted in 1 % of the steps.") == 3  # visits, transitions and mean meters
+
+
 def test_result_is_summarized_in_words(full: Run) -> None:
     text = full.report_md.read_text()
     assert "A random agent survives 116 steps. This agent survives 484 of 500 steps over 100 episodes" in text
@@ -91,7 +97,7 @@ def test_first_table_shows_the_key_results(full: Run) -> None:
     top = next(at for at, line in enumerate(lines) if line.startswith("|"))
     names, values = ([cell.strip() for cell in lines[at].strip("|").split("|")] for at in (top, top + 2))
     assert dict(zip(names, values, strict=True)) == {
-        "episode length, evaluated": "484 of 500",
+        "episode length, last evaluation": "484 of 500",
         "a random agent": "116 of 500",
         "reach the limit": "25 %",
         "earn money": "0 %",

@@ -62,7 +62,7 @@ def summary_of(world: World, player: type[WaitPolicy] | type[PlannerPolicy]) -> 
 def test_summary_of_an_agent_that_works_and_survives() -> None:
     found, said = summary_of(with_limit(load_world("town"), 200), PlannerPolicy)
     assert f"A random agent survives {found.random.mean_length:.0f} of 200 steps." in said
-    assert "This agent survives 200: all of its 5 episodes reach the limit." in said
+    assert "At its last and best checkpoint, this agent survives 200: all of its 5 episodes reach the limit." in said
     assert "With the limit raised to 800 it survives 800 steps; all of its episodes reach that limit." in said
     assert "It earns money in all of these episodes." in said
     assert "Causes of death" not in said
@@ -70,7 +70,7 @@ def test_summary_of_an_agent_that_works_and_survives() -> None:
 
 def test_summary_of_a_passive_agent_names_its_cause_of_death() -> None:
     found, said = summary_of(load_world("town"), WaitPolicy)
-    assert f"This agent survives {found.trained.mean_length:.0f}: none of its 5 episodes reach the limit." in said
+    assert f"this agent survives {found.trained.mean_length:.0f}: none of its 5 episodes reach the limit." in said
     assert f"Causes of death: no {found.trained.causes[0]} (5)." in said
     assert "It has not learned to work" in said
 
@@ -83,12 +83,13 @@ def test_summary_names_the_cause_of_death_beyond_the_limit() -> None:
 
 
 def test_summary_names_the_best_checkpoint_if_it_is_another() -> None:
+    """The results are those of the last one, and they say so."""
     found, said = summary_of(load_world("town-l0"), WaitPolicy)
-    assert "checkpoint" not in said
+    assert "--which" not in said
     again = replace(found, best=BestCheckpoint(12_000, "length", 298.25))
-    assert again.sentences()[:-1] == found.sentences()
+    assert again.sentences()[1].startswith("At its last checkpoint, this agent survives")
     last = again.sentences()[-1]
-    assert "`eval` and `play` use the best one (length 298.2 at 12,000 env_steps)" in last
+    assert "`eval` and `play` use the best checkpoint (length 298.2 at 12,000 env_steps)" in last
     assert "--which last" in last
     assert "worse" not in last
     fallen = replace(found, best=BestCheckpoint(12_000, "length", 298.25, 91.5)).sentences()[-1]

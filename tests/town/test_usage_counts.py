@@ -62,9 +62,9 @@ class Witness:
 class SlowCounter:
     """The same counts in plain NumPy, one line each."""
 
-    def __init__(self, town: Town, tracked: int) -> None:
-        self.engine, self.rows, self.none = town.engine, slice(0, tracked), len(town.world.affordances)
-        self.last = np.full(tracked, self.none)
+    def __init__(self, town: Town) -> None:
+        self.engine, self.none = town.engine, len(town.world.affordances)
+        self.last = np.full(town.rows, self.none)
         self.under_way = self.last.copy()
         self.steps = 0
         self.uses = np.zeros(self.none + 1, np.int64)
@@ -74,15 +74,15 @@ class SlowCounter:
 
     def update(self) -> None:
         now = {name: to_numpy(values) for name, values in self.engine.peek("cell", "meters").items()}
-        used = self.engine.used[self.rows]
-        over = np.asarray(self.engine.terminated | self.engine.truncated)[self.rows]
+        used = self.engine.used
+        over = np.asarray(self.engine.terminated | self.engine.truncated)
         place = used >> 1
         began = np.flatnonzero((place != self.under_way) & (place < self.none))
         self.steps += len(self.last)
         np.add.at(self.uses, place, 1)
-        np.add.at(self.cells, now["cell"][self.rows], 1)
+        np.add.at(self.cells, now["cell"], 1)
         np.add.at(self.transitions, (self.last[began], place[began]), 1)
-        self.meters += now["meters"][self.rows].sum(axis=0, dtype=np.float64)
+        self.meters += now["meters"].sum(axis=0, dtype=np.float64)
         self.last[began] = place[began]
         self.under_way = np.where(used & 1, self.none, place)
         self.last[over] = self.under_way[over] = self.none
@@ -94,14 +94,12 @@ class SlowCounter:
 
 @pytest.mark.parametrize(("world", "kind"), CASES)
 def test_counter_equals_a_slow_one_bit_for_bit(world: str, kind: str) -> None:
-    """Even if only some rows are counted, another counter tracks more rows, and episodes end."""
+    """Even if episodes end."""
     town = Town(load(world, ["max_steps=30"]), 24, engine=kind)
     town.reset(3)
-    quick, slow = UsageCounter(town, 17), SlowCounter(town, 17)
+    quick, slow = UsageCounter(town), SlowCounter(town)
     chance, mask = torch.Generator().manual_seed(4), torch.as_tensor(town.engine.mask)
-    for count in range(100):
-        if count == 40:
-            town.engine.track_usage(20)
+    for _ in range(100):
         mask = town.step(torch.multinomial(mask.float(), 1, generator=chance).squeeze(1)).mask
         quick.update()
         slow.update()
@@ -244,13 +242,13 @@ def test_new_episode_has_no_previous_affordance() -> None:
     assert counts.transitions.sum() == 2, "Meal → Bed spans a death"
 
 
-def test_flush_clears_the_counts_of_tracked_rows() -> None:
+def test_flush_clears_the_counts() -> None:
     town = placed("town", [BED_CELL, BED_CELL, MEAL_CELL])
-    counter = UsageCounter(town, rows=2)
+    counter = UsageCounter(town)
     town.step(act(INTERACT, INTERACT, INTERACT))
     counter.update()
     first, second = counter.flush(), counter.flush()
-    assert (first.steps, first.uses[BED], first.uses[MEAL]) == (2, 2, 0)
+    assert (first.steps, first.uses[BED], first.uses[MEAL]) == (3, 2, 1)
     assert first.cells[BED_CELL] == 2
     assert second.steps == 0
     assert not any(np.any(counts) for counts in second)
@@ -267,26 +265,26 @@ def test_restored_counters_continue_exactly(kind: str) -> None:
     world = load("town-l3", ["max_steps=18"])
     one = Town(world, 16, engine=kind)
     one.reset(4)
-    counter = UsageCounter(one, 8)
+    counter = UsageCounter(one)
     play(one, counter, 22, 1)
     town_state, counter_state = one.state(), counter.state()
     play(one, counter, 28, 2)
 
     two = Town(world, 16, engine=kind)
     two.restore(town_state)
-    again = UsageCounter(two, 8)
+    again = UsageCounter(two)
     again.restore(counter_state)
     play(two, again, 28, 2)
     for a, b in zip(counter.flush(), again.flush(), strict=True):
         np.testing.assert_array_equal(a, b)
-    for tracked in (4, 12):  # a resumed run may track other rows
-        fewer_or_more = UsageCounter(two, tracked)
+    for rows in (12, 20):  # a run may resume with other processes, and each counts its own rows
+        fewer_or_more = UsageCounter(Town(world, rows, engine=kind))
         fewer_or_more.restore(counter_state)
-        same = min(tracked, 8)
+        same = min(rows, 16)
         np.testing.assert_array_equal(fewer_or_more.state()["last"][:same], counter_state["last"][:same])
         np.testing.assert_array_equal(fewer_or_more.state()["uses"], counter_state["uses"])
     with pytest.raises(TownletError, match="'uses' has shape"):
-        UsageCounter(Town(load("town-l0"), 16, engine=kind), 8).restore(counter_state)
+        UsageCounter(Town(load("town-l0"), 16, engine=kind)).restore(counter_state)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -125,6 +125,26 @@ def test_metrics_of_an_interval_are_means_over_its_updates(tmp_path: Path) -> No
     assert sink.rollouts == 3
 
 
+def test_visits_of_every_row_are_stored(tmp_path: Path) -> None:
+    """Also of rows after the first few hundred."""
+    loaded = tiny("town:dqn", "rows=300", "agent.replay=3000", "metrics.every=1500")
+    with MetricsStore(tmp_path / "metrics.db") as store:
+        t, logger = build_with_logger(loaded, store)
+        collect(t, 5, logger)
+        logger.end_interval()
+        assert sum(store.totals("cell_visits", ["cell"]).values()) == t.counters.env_steps == 1500
+
+
+def test_an_interval_without_recorded_steps_has_no_mean_meters(tmp_path: Path) -> None:
+    """A rollout that is one CUDA graph reports no single steps: the meters are unknown, not empty."""
+    with MetricsStore(tmp_path / "metrics.db") as store:
+        t, logger = build_with_logger(tiny(), store)
+        t.counters.env_steps = 100
+        logger.end_interval()
+        assert "steps_per_second" in store.names()
+        assert not [name for name in store.names() if name.startswith("meter_")]
+
+
 def test_visits_and_mean_meters_are_stored(tmp_path: Path) -> None:
     with MetricsStore(tmp_path / "metrics.db") as store:
         t, logger = build_with_logger(tiny(), store)

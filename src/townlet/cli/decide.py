@@ -17,7 +17,7 @@ from townlet.cli.decide_options import FOLDER, AllowCode, Folder, TokenFile, app
 from townlet.cli.decide_output import ServiceOutput, log_errors
 from townlet.cli.help import FormattedCommand
 from townlet.cli.live import open_browser
-from townlet.cli.options import AsJson, Host, NoToken, Port
+from townlet.cli.options import AsJson, Host, NoToken, port_option
 from townlet.decide import MAX_GAMES
 from townlet.errors import TownletError, did_you_mean
 
@@ -80,7 +80,7 @@ def serve(
     ] = None,
     folder: Folder = FOLDER,
     host: Host = "127.0.0.1",
-    port: Port = PORT,
+    port: Annotated[int | None, port_option(PORT)] = None,
     token_file: TokenFile = None,
     no_token: NoToken = False,
     origin: Annotated[
@@ -132,9 +132,11 @@ def serve(
     tracing.configure_from_environment()
     tokens = service_tokens.tokens if service_tokens else None
     access = service_access(DOMAINS[settings.domain])
-    server = Server(host, port, tokens, origins=origin or (), allow_no_origin=True, log_config=None, **access)
-    if port not in (0, server.port):
-        output.note("port_taken", f"Port {port} is taken; listening on port {server.port}.", port=server.port)
+    server = Server(
+        host, port, tokens, origins=origin or (), allow_no_origin=True, log_config=None, default_port=PORT, **access
+    )
+    if port is None and server.port != PORT:
+        output.note("port_taken", f"Port {PORT} is taken; listening on port {server.port}.", port=server.port)
     sys.setswitchinterval(SWITCH_INTERVAL)
     if storage is None:
         output.note("opening", f"Opening {folder} …", folder=str(folder))  # replaying a long log takes seconds

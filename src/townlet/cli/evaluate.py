@@ -45,7 +45,7 @@ def evaluate(
     """
     from townlet.tasks.transfer import transfer_note
 
-    opened = options.open_run(run, root)
+    opened = options.open_run(run, root, for_policy=True)
     with err().status(f"{episodes} episodes per agent"):
         trained = options.load_policy(opened, which)
         eval_seed = trained.loaded.recipe.evaluation.seed + 1 if seed is None else seed
@@ -60,7 +60,7 @@ def evaluate(
         header = {"run": opened.name, "which": which, "env_steps": trained.env_steps, **about}
         print(json.dumps(header | {"seed": eval_seed, "greedy": greedy} | dict(comparison.metrics()), indent=2))
         return
-    echo(f"{opened.name}, {trained.info['agent']} after {trained.env_steps:,} env_steps")
+    echo(opened.name, f"{trained.info['agent']}, {trained.label}, after {trained.env_steps:,} env_steps")
     if note := transfer_note(about.get("unobserved", ()), about.get("missing", ())):
         echo(f"It {note}: it was trained in {trained.world.name}.")
     for table in comparison.tables():

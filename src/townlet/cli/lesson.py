@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from townlet.cli.console import echo, err, out, plain_table
-from townlet.cli.live import PORT, page_server
-from townlet.cli.options import ROOT, Port, Root, run_command
+from townlet.cli.live import Port, page_server
+from townlet.cli.options import ROOT, Root, run_command
 from townlet.errors import TownletError
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 REFRESH: Final = 1.0  # seconds between updates of the progress
 SPARKLINE_LENGTH: Final = 24
 QUICK: Final = (
-    "Train fewer steps, for a demonstration: less than 20 seconds on two cores. The failure still shows, but the "
+    "Train fewer steps, for a demonstration. The failure still shows, but the "
     "numbers differ from those in the text, and the cure may not be complete."
 )
 
@@ -39,7 +39,7 @@ def lesson(
     seeds: Annotated[int | None, typer.Option(min=1, help="Runs of each agent, with consecutive seeds.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="The first seed.")] = 1,
     show: Annotated[bool, typer.Option("--open", help="Open the live page with the two agents afterwards.")] = False,
-    port: Port = PORT,
+    port: Port = None,
     root: Root = ROOT,
 ) -> None:
     """List the lessons, or train the agents of one side by side.
@@ -79,7 +79,7 @@ def _print_lessons() -> None:
         duration = f"{results.lesson_seconds:.0f} s" if results else "–"
         table.add_row(str(one.number), one.name, one.question, duration)
     out().print(table)
-    echo("\nStart one: townlet lesson NAME; --quick takes less than 20 seconds on two cores.")
+    echo("\nStart one: townlet lesson NAME; --quick trains fewer steps, for a demonstration.")
 
 
 def _print_introduction(chosen: Lesson) -> None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from townlet.cli.console import echo, echo_err, out
-from townlet.cli.options import NO_TOKEN, ROOT, AllowCode, Host, NoToken, Port, Root, TokenFile, program_name
+from townlet.cli.options import NO_TOKEN, ROOT, AllowCode, Host, NoToken, Root, TokenFile, port_option, program_name
 from townlet.errors import TownletError
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from townlet.web.tokens import Tokens
 
 PORT: Final = 8808
+Port = Annotated[int | None, port_option(PORT)]
 PARENT_SECONDS: Final = 0.5  # between looks at the parent process
 NICENESS: Final = 5  # added to the server's niceness during training, which has priority
 
@@ -38,7 +39,7 @@ def live(
         str | None, typer.Argument(metavar="RUN", help="Another run; its best policy is shown beside the first.")
     ] = None,
     host: Host = "127.0.0.1",
-    port: Port = PORT,
+    port: Port = None,
     token_file: TokenFile = None,
     no_token: NoToken = False,
     name: Annotated[
@@ -66,8 +67,8 @@ def live(
     second = Run.open(other, root) if other else None
     folder = runs_folder([run for run in (first, second) if run], Path(root))
     at = comparison_fragment(first, second) if first and second else ""
-    server = Server(host, port, None if no_token else _tokens(token_file), name or ())
-    taken = f" (port {port} is taken)" if port not in (0, server.port) else ""
+    server = Server(host, port, None if no_token else _tokens(token_file), name or (), default_port=PORT)
+    taken = f" (port {PORT} is taken)" if port is None and server.port != PORT else ""
     echo(f"Open {server.link()}{at} in a browser{taken}. Press Ctrl-C to stop.")
     if no_token:
         echo_err(NO_TOKEN, style="yellow")
@@ -140,7 +141,7 @@ def open_browser(link: str) -> None:
 
 @contextmanager
 def page_server(
-    run: Run, host: str, port: int, show: bool = False, other: Run | None = None
+    run: Run, host: str, port: int | None, show: bool = False, other: Run | None = None
 ) -> Iterator[tuple[str, subprocess.Popen[str]]]:
     """Serve the live page of a run, perhaps beside another one, in a separate process so that neither waits.
 
@@ -148,8 +149,8 @@ def page_server(
     With `show` it opens the page through a single-use link.
     """
     runs = [run.name, *([other.name] if other else [])]
-    arguments = ["live", *runs, "--root", str(run.path.parent), "--host", host, "--port", str(port)]
-    arguments += ["--called", program_name(), "--with-parent", *(["--open"] if show else [])]
+    arguments = ["live", *runs, "--root", str(run.path.parent), "--host", host, "--called", program_name()]
+    arguments += ["--with-parent", *([] if port is None else ["--port", str(port)]), *(["--open"] if show else [])]
     process = subprocess.Popen(
         [sys.executable, "-m", "townlet", *arguments], stdout=subprocess.PIPE, text=True, start_new_session=True
     )
@@ -162,6 +163,7 @@ def page_server(
         yield link, process
     finally:
         process.terminate()
+        process.stdout.close()
         try:
             process.wait(5)
         except subprocess.TimeoutExpired:

@@ -84,7 +84,6 @@ RecipeOverrides = Annotated[
     list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Overrides of the recipe, such as agent.lr=1e-3.")
 ]
 Host = Annotated[str, typer.Option(help="Address to listen on.")]
-Port = Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; if it is taken, the next free one.")]
 TokenFile = Annotated[
     Path | None,
     typer.Option(
@@ -96,11 +95,16 @@ NoToken = Annotated[
 ]
 
 
-def open_run(word: str, root: Path) -> Run:
+def port_option(default: int) -> Any:
+    """The option --port of a server that listens on `default` or a later port."""
+    return typer.Option(min=0, max=65535, help=f"Port to listen on. By default {default}, or the next free one.")
+
+
+def open_run(word: str, root: Path, *, for_policy: bool = False) -> Run:
     """The run with this name, prefix or path; for `latest` or ENV:VARIANT, the newest run (of that recipe)."""
     from townlet.runs.folder import Run
 
-    return Run.open(word, root)
+    return Run.open(word, root, for_policy=for_policy)
 
 
 def find_run(word: str, root: Path) -> Run | None:
@@ -113,7 +117,7 @@ def find_run(word: str, root: Path) -> Run | None:
 
     names = [run.name for folder in (root, SHIPPED) for run in Run.list(folder)]
     if ":" in word or word == LATEST or (root / word).is_dir() or Path(word).is_dir():
-        return open_run(word, root)
+        return open_run(word, root, for_policy=True)
     if any(name.startswith(word) for name in names):
         return Run.open(word, root)
     files = sorted(path.name for path in Path().glob("*.yaml"))

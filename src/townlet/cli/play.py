@@ -163,7 +163,7 @@ def find_target(what: str, root: Path, options: PlayOptions) -> PlayTarget:
         return _experiment_target(load_experiment(what, options.overrides), None, options)
     if run is not None:
         trained = load_policy(run, options.which)
-        echo_err(f"{run.name}, the policy after {trained.env_steps:,} steps")
+        echo_err(f"{run.name}, {trained.label}, after {trained.env_steps:,} steps")
         return _experiment_target(trained.loaded, trained, options)
     from townlet.town.world.load import load as load_world
 

@@ -236,6 +236,7 @@ class GymTarget:
 
     def print_summary(self, players: Sequence[PlayerView], modes: Sequence[str]) -> None:
         """Print the return of each episode and the mean of the first player."""
+        from townlet.runs.summary_text import success_marks
         from townlet.tasks.comparison import format_return
 
         for player in players:
@@ -245,11 +246,9 @@ class GymTarget:
         if first.finished:
             mean = sum(episode.score for episode in first.finished) / len(first.finished)
             who = {"you": "You get", "trained": "This agent gets"}.get(first.name, "A random agent gets")
-            threshold = self.task.threshold
-            solved = ""
-            if threshold is not None:
-                solved = f"; {self.task.name} is considered solved at a mean return of {format_return(threshold)}"
-            echo(f"{who} {format_return(mean)} on average over {plural(len(first.finished), 'episode')}{solved}.")
+            marks = success_marks(self.task.describe()).items()
+            success = "".join(f"; {name} {format_return(mark)}" for name, mark in marks)
+            echo(f"{who} {format_return(mean)} on average over {plural(len(first.finished), 'episode')}{success}.")
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,7 @@ def export(
     from townlet.sharing.export import OUTPUTS
     from townlet.sharing.export import export as write
 
-    opened = open_run(run, root)
+    opened = open_run(run, root, for_policy=True)
     with err().status("exporting"):
         trained = load_policy(opened, which)
         path = write(trained, form, to)
@@ -78,7 +78,7 @@ def publish(
         if name.count("/") != 1:
             raise TownletError(f"'{to}' is not a model on the Hub", "write hub:USER/NAME")
         require_hub()
-    opened = open_run(run, root)
+    opened = open_run(run, root, for_policy=True)
     with tempfile.TemporaryDirectory() as temporary, err().status("evaluating and recording"):
         folder = Path(temporary) / "model" if name else Path(to)
         trained = load_policy(opened, which)

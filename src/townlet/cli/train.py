@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 import typer
 
 from townlet.cli.console import echo, echo_err, err, out
-from townlet.cli.live import PORT, interrupt_with_parent, page_server
-from townlet.cli.options import ROOT, AllowCode, Port, RecipeOverrides, Root, parse_steps, run_command
+from townlet.cli.live import Port, interrupt_with_parent, page_server
+from townlet.cli.options import ROOT, AllowCode, RecipeOverrides, Root, parse_steps, run_command
 from townlet.distributed import launched_with_others
 from townlet.errors import EXIT_INTERRUPTED, TownletError
 
@@ -32,7 +32,8 @@ class SessionOptions(NamedTuple):
 
     root: Path
     pause_at: int | None
-    page_port: int | None  # None without the live page
+    live_page: bool
+    port: int | None  # of the live page; None: the default one, or the next free one
     open_page: bool
     group: ProcessGroup | None
     output: Output = "progress"
@@ -65,7 +66,7 @@ def train(
     ] = None,
     live: Annotated[bool, typer.Option("--live", help="Serve the live page during training.")] = False,
     show: Annotated[bool, typer.Option("--open", help="Serve the live page and open it in your browser.")] = False,
-    port: Port = PORT,
+    port: Port = None,
     quiet: Annotated[
         bool, typer.Option("--quiet", help="Print only errors and, at the end, the folder of the run.")
     ] = False,
@@ -115,7 +116,7 @@ def train(
     output: Output = "nothing" if quiet else "metrics" if metrics else "progress"
     if with_parent:
         interrupt_with_parent()
-    options = SessionOptions(root, pause_at, port if live or show else None, show, group, output, with_parent)
+    options = SessionOptions(root, pause_at, live or show, port, show, group, output, with_parent)
     if resume is not None:
         if name is not None:
             raise TownletError(f"--resume {resume} already has a recipe", f"drop '{name}'")
@@ -141,9 +142,13 @@ def _start(name: str, words: list[str], options: SessionOptions) -> None:
     if options.with_parent:
         echo(str(session.run.path))
         out().file.flush()
-    with Lock(session.run.path) as lock, _live_page(session.run, options):
-        sinks = [console_sink(experiment.recipe, options.output)]
-        _print_outcome(session.train(lock, sinks, options.pause_at), options.output)
+    try:
+        with Lock(session.run.path) as lock, _live_page(session.run, options):
+            sinks = [console_sink(experiment.recipe, options.output)]
+            _print_outcome(session.train(lock, sinks, options.pause_at), options.output)
+    except TownletError:
+        session.run.withdraw()
+        raise
 
 
 def _resume(name: str, words: list[str], options: SessionOptions) -> None:
@@ -163,10 +168,10 @@ def _resume(name: str, words: list[str], options: SessionOptions) -> None:
 @contextmanager
 def _live_page(run: Run, options: SessionOptions) -> Iterator[None]:
     """Serve the live page if requested; at a terminal it stays up after the training until Ctrl-C."""
-    if options.page_port is None:
+    if not options.live_page:
         yield
         return
-    with page_server(run, "127.0.0.1", options.page_port, options.open_page) as (link, server):
+    with page_server(run, "127.0.0.1", options.port, options.open_page) as (link, server):
         echo(f"Watch it: {link}")
         yield
         if out().is_terminal:

@@ -46,7 +46,11 @@ class Task(Protocol):
 
     @property
     def threshold(self) -> float | None:
-        """The mean return at which the environment is considered solved; None if none is defined."""
+        """The mean return at which Gymnasium considers the environment solved; None if it defines none."""
+
+    @property
+    def goal(self) -> float | None:
+        """The mean return that the recipe aims for, by default the threshold; None if there is neither."""
 
     @property
     def layout(self) -> ObservationLayout:

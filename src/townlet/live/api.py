@@ -11,6 +11,7 @@ from fastapi import Path as PathParam
 from fastapi.responses import PlainTextResponse, Response
 from pydantic import Field
 
+from townlet.curriculum.spec import FixedSpec
 from townlet.live import world_editing
 from townlet.live.gym_episode import GymEpisode, csv_text
 from townlet.live.hub import Hub
@@ -20,7 +21,7 @@ from townlet.live.rollout_worker import RolloutRequest
 from townlet.live.watched_run import NotFound, WatchedRun, WatchedTownRun, find_run, open_watched_run
 from townlet.live.world_view import world_json
 from townlet.runs.folder import SHIPPED
-from townlet.runs.metrics_reader import MetricsReader
+from townlet.runs.metrics_reader import MetricsReader, counted_fraction
 from townlet.runs.overview import with_shipped
 from townlet.tasks.town import without_shaping
 from townlet.town.episode_recorder import FRAME_FIELDS, Recording
@@ -77,12 +78,16 @@ def api_router(hub: Hub, worlds: Path) -> APIRouter:
         watched = open_watched_run(find_run(hub.root, name))
         recipe, task = watched.loaded.recipe, watched.loaded.task
         if not isinstance(watched, WatchedTownRun):
-            threshold = recipe.reward_threshold or task.threshold
-            return {"kind": "gym", "env": recipe.env, "threshold": threshold, "limit": task.limit, "recordings": []}
+            return {"kind": "gym", "env": recipe.env, **task.describe(), "recordings": []}
         # A recipe adds its own shaping to an edited world, with the discount factor of its agent.
         edited = without_shaping(watched.world) if recipe.potential else watched.world
         text, world = short_text(edited), world_json(watched.world)
-        return {"kind": "town", "world": world, "text": text, "recordings": watched.recordings()}
+        curriculum = None
+        if recipe.curriculum:
+            first_stage = recipe.curriculum.stage if isinstance(recipe.curriculum, FixedSpec) else 1
+            curriculum = {"rows": recipe.row_count, "first_stage": first_stage}
+        recordings = watched.recordings()
+        return {"kind": "town", "world": world, "text": text, "recordings": recordings, "curriculum": curriculum}
 
     @router.get("/runs/{name}/maps")
     def maps(name: str) -> dict[str, Any]:
@@ -170,11 +175,15 @@ def _image(images: list[bytes], timestep: int, media_type: str) -> Response:
 
 
 def _training_maps(watched: WatchedRun) -> dict[str, Any]:
-    """Totals over all of training; Gymnasium runs have only `causes`, the number of episodes by how they ended."""
+    """Totals over all of training; Gymnasium runs have only `causes`, the number of episodes by how they ended.
+
+    Visits and transitions are those of the fraction `counted` of the steps.
+    """
     if not watched.run.metrics_file.exists():
-        return {"visits": [], "novelty": None, "transitions": [], "causes": {}}
+        return {"visits": [], "novelty": None, "transitions": [], "counted": 1.0, "causes": {}}
     with MetricsReader(watched.run.metrics_file) as store:
         visits = store.totals("cell_visits", ("cell",))
+        counted = counted_fraction(store)
         last = store.read("cell_visits", ("env_steps",), last=1)["env_steps"]
         newest = store.read("cell_visits", ("cell", "novelty"), since=last[0] - 1 if last else 0)
         transitions = store.totals("affordance_transitions", ("from", "to"))
@@ -186,6 +195,7 @@ def _training_maps(watched: WatchedRun) -> dict[str, Any]:
         "visits": [visits.get((cell,), 0) for cell in range(cells)],
         "novelty": [novelty.get(cell) for cell in range(cells)] if has_novelty else None,
         "transitions": [[*pair, count] for pair, count in transitions.items()],
+        "counted": counted,
         "causes": sum((Counter(part) for part in causes if part), Counter()),
     }
 

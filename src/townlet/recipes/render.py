@@ -24,6 +24,7 @@ from townlet.errors import SourceLocation, TownletError, did_you_mean
 from townlet.gym import extras
 from townlet.interfaces.counters import format_count
 from townlet.recipes.catalog import FOLDER, find_layers, recipe_names
+from townlet.runs.summary_text import success_marks
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -92,8 +93,9 @@ def _summarize(name: str) -> RecipeSummary:
     budget, result, env = values.get("budget", {}), values.get("result", ()), str(values.get("env"))
     limits = [f"{format_count(budget[key])} {unit}" for key, unit in UNITS if budget.get(key) is not None]
     results = [result] if isinstance(result, str) else [str(known["what"]) for known in result]
-    if not results and (goal := values.get("reward_threshold") or extras.reward_threshold(env)) is not None:
-        results.append(f"not measured yet; solved at {goal:g}")
+    if not results:
+        marks = success_marks({"threshold": extras.reward_threshold(env), "goal": values.get("reward_threshold")})
+        results += [f"not measured yet; {name} {mark:g}" for name, mark in marks.items()]
     agent, description = str(values.get("agent", {}).get("name", "")), str(values.get("description", ""))
     requirement = ""
     if family := extras.family(env):

@@ -51,7 +51,7 @@ class Budget(StrictModel):
     )
     threshold: Literal[True] | float | None = Field(
         None,
-        description="Stop at the first evaluation that reaches this score; true means the environment's own threshold. "
+        description="Stop at the first evaluation that reaches this score; true means the goal of the recipe. "
         "Raise it to require a better agent.",
     )
     train_threshold: Literal[True] | float | None = Field(
@@ -251,7 +251,9 @@ class Recipe(StrictModel):
         "2018); the others show what goes wrong.",
     )
     reward_threshold: float | None = Field(
-        None, description="The mean return that counts as solved; by default the environment's own."
+        None,
+        description="Goal of this recipe: the mean return that it aims for. By default that at which Gymnasium "
+        "considers the environment solved.",
     )
     description: str = Field("", max_length=400, description="One or two sentences for readers.")
     tuned: bool = Field(False, description="Whether the settings come from a search rather than from a textbook.")

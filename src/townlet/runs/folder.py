@@ -136,6 +136,11 @@ class Run:
         """The folder's name: environment, variant, time (UTC) and a random id."""
         return self.path.name
 
+    @property
+    def has_checkpoint(self) -> bool:
+        """Whether it has a checkpoint; a run whose training failed at its start has none."""
+        return any(self.checkpoints.glob("step-*"))
+
     @classmethod
     def create(
         cls,
@@ -179,21 +184,27 @@ class Run:
         return run
 
     @classmethod
-    def open(cls, name_or_path: str | Path, root: Path = Path("runs")) -> Run:
+    def open(cls, name_or_path: str | Path, root: Path = Path("runs"), *, for_policy: bool = False) -> Run:
         """Find a run: a path, a name below `root` or a unique prefix of one, "latest", or a shipped run.
 
-        For ENV:VARIANT, the newest run of that recipe. A run with links in its folder is refused.
+        For ENV:VARIANT, the newest run of that recipe. With `for_policy`, "latest" and ENV:VARIANT stand for the newest
+        run that has a checkpoint. A run with links in its folder is refused.
         """
-        run = cls._find(name_or_path, root)
+        run = cls._find(name_or_path, root, for_policy)
         disk.refuse_links(run.path)
         return run
 
     @classmethod
-    def _find(cls, name_or_path: str | Path, root: Path) -> Run:
+    def _find(cls, name_or_path: str | Path, root: Path, for_policy: bool) -> Run:
         name = str(name_or_path).rstrip("/")
         if ":" in name and not Path(name).exists():
-            return cls._newest_of(name, root)
-        runs = cls.list(root)
+            return cls._newest_of(name, root, for_policy)
+        runs, shipped = cls.list(root), {run.name: run for run in cls.list(SHIPPED)}
+        train_first = f"train one first, or use a shipped one: {', '.join(shipped)}"
+        if name == LATEST and for_policy and runs:
+            if trained := [run for run in runs if run.has_checkpoint]:
+                return trained[-1]
+            raise TownletError(f"no run in {root} has a trained agent yet", train_first)
         if name == LATEST and not (root / LATEST / "meta.json").is_file() and runs:
             return runs[-1]  # the link was lost, as when a folder is copied without links
         for place in (root / name, Path(name)):
@@ -205,12 +216,11 @@ class Run:
         if matches:
             shown = ", ".join(run.name for run in matches[-4:])
             raise TownletError(f"{len(matches)} runs start with '{name}'", f"write more of the name, like {shown}")
-        shipped = {run.name: run for run in cls.list(SHIPPED)}
         if name in shipped:
             return shipped[name]
         hint = did_you_mean(name, [*(run.name for run in reversed(runs)), *shipped])
         if not runs and "did you mean" not in hint:
-            hint = f"train one first, or use a shipped one: {', '.join(shipped)}"
+            hint = train_first
         raise TownletError(f"there is no run '{name}' in {root}", hint)
 
     @classmethod
@@ -223,13 +233,29 @@ class Run:
         return sorted(runs, key=lambda run: (run._created(), run.name))
 
     @classmethod
-    def _newest_of(cls, recipe: str, root: Path) -> Run:
-        for run in reversed(cls.list(root)):
+    def _newest_of(cls, recipe: str, root: Path, for_policy: bool) -> Run:
+        found: list[Run] = []  # oldest first
+        for run in cls.list(root):
             with suppress(TownletError):  # a damaged meta.json
                 meta = run.meta()
                 if recipe in (meta.get("recipe"), meta.get("recipe_argument")):
-                    return run
+                    found.append(run)
+        if for_policy:
+            found = [run for run in found if run.has_checkpoint] or found
+        if found:
+            return found[-1]
         raise TownletError(f"there is no run of {recipe} in {root}", f"train it: townlet train {recipe}")
+
+    def withdraw(self) -> None:
+        """Stop being the latest run if training failed before the first checkpoint."""
+        link = self.path.with_name(LATEST)
+        if self.has_checkpoint or not link.is_symlink() or link.resolve() != self.path.resolve():
+            return
+        before = [run for run in self.list(self.path.parent) if run.has_checkpoint]
+        if before:
+            _point_to(link, before[-1].name)
+        else:
+            link.unlink()
 
     def meta(self) -> dict[str, Any]:
         """The content of meta.json: versions, machine, command line, seeds, hashes (see `Meta`)."""

@@ -79,5 +79,5 @@ def describe_metric(name: str) -> Metric | None:
     """The description of a metric; every meter of a world has a metric too."""
     if name.startswith(METER_PREFIX):
         about = f"mean of the meter {name.removeprefix(METER_PREFIX)} during training"
-        return Metric(name, about, "mean over sampled rows and steps", "fraction")
+        return Metric(name, about, "mean over rows and steps", "fraction")
     return METRICS.get(name)

@@ -146,6 +146,12 @@ def _column(name: str) -> str:
     return "rowid" if name == ROW_NUMBER else f'"{name}"'
 
 
+def counted_fraction(store: MetricsReader) -> float:
+    """Fraction of the steps whose visits and transitions were counted: of several processes, only the first counts."""
+    env_steps = store.read("cell_visits", ("env_steps",), last=1)["env_steps"]
+    return sum(store.totals("cell_visits", ("cell",)).values()) / env_steps[0] if env_steps else 1.0
+
+
 def as_rows(columns: Columns) -> list[dict[str, Any]]:
     """Columns of equal length as one dictionary per row."""
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]

@@ -112,9 +112,9 @@ def score_curve(
     bins: Bins,
     evaluations: Mapping[str, list[Any]],
     random_score: float | None,
-    threshold: float | None = None,
+    marks: Mapping[str, float],
 ) -> Paint:
-    """A function that paints scores over env_steps, with evaluations, step limit, random agent and threshold."""
+    """A function that paints scores over env_steps, with evaluations, step limit, random agent and named scores."""
 
     def paint(figure: Figure) -> None:
         axes = figure.subplots()
@@ -138,9 +138,8 @@ def score_curve(
         if random_score is not None:
             label = f"a random agent: {terms.format_score(random_score)}"
             axes.axhline(random_score, color=COLORS[7], linestyle="--", label=label)
-        if threshold is not None:
-            label = f"solved at {terms.format_score(threshold)}"
-            axes.axhline(threshold, color=COLORS[2], linestyle=":", label=label)
+        for (name, mark), style in zip(marks.items(), (":", "-."), strict=False):
+            axes.axhline(mark, color=COLORS[2], linestyle=style, label=f"{name} {terms.format_score(mark)}")
         if terms is TOWN_TERMS:
             axes.set_ylim(bottom=0)
         axes.set_ylabel(terms.axis_label)

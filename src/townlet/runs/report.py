@@ -33,7 +33,7 @@ MAX_TEXT_BYTES: Final = 1 << 20
 # Keys of meta.json that other sections show.
 SHOWN_ELSEWHERE: Final = (
     "recipe", "recipe_argument", "overrides", "resumed_with", "seed", "seconds", "summary", "size", "places", "threads",
-    "rows", "files",
+    "rows", "files", "threshold", "goal",
 )  # fmt: skip
 HASHES: Final = ("recipe_hash", "world", "evaluation_world", "gym", "interface")
 NOT_PLOTTED: Final = ("episode_length", "updates_per_second", "memory_mb")  # in other sections, or nearly constant
@@ -130,7 +130,7 @@ def _score_curve(
 ) -> plots.Paint | None:
     if (bins := _bins(curve, CURVE_BINS)) is None:
         return None
-    return plots.score_curve(report_terms(meta), curve, bins, greedy, random_score, meta.get("threshold"))
+    return plots.score_curve(report_terms(meta), curve, bins, greedy, random_score, summary_text.success_marks(meta))
 
 
 def _score_section(

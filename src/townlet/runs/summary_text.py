@@ -30,10 +30,15 @@ class ReportTerms:
 
 
 TOWN_TERMS: Final = ReportTerms(
-    "length", "Episode length", "survival", "episode length in steps", "Causes of death", "episode length, evaluated"
+    "length",
+    "Episode length",
+    "survival",
+    "episode length in steps",
+    "Causes of death",
+    "episode length, last evaluation",
 )
 GYM_TERMS: Final = ReportTerms(
-    "return", "Return", "returns", "return per episode", "Ends of episodes", "return, evaluated"
+    "return", "Return", "returns", "return per episode", "Ends of episodes", "return, last evaluation"
 )
 
 
@@ -58,20 +63,27 @@ def cards(
     terms = report_terms(meta)
     limit = f" of {last['limit']}" if last["limit"] and terms is TOWN_TERMS else ""
     score = last[terms.curve_metric]
-    threshold = meta.get("threshold")
-    solved = "–"
-    if threshold is not None:
-        solved = f"{'yes' if score is not None and score >= threshold else 'no'} (threshold {threshold:g})"
+    successes = [
+        (f"{name} {mark:g}", "yes" if score is not None and score >= mark else "no")
+        for name, mark in success_marks(meta).items()
+    ]
     return [
         (terms.score_label, "–" if score is None else f"{terms.format_score(score)}{limit}"),
         ("a random agent", "–" if random_score is None else f"{terms.format_score(random_score)}{limit}"),
         ("reach the limit", format_percent(last["survived"])),
-        ("earn money", format_percent(last["earns_money"])) if terms is TOWN_TERMS else ("solved", solved),
+        *([("earn money", format_percent(last["earns_money"]))] if terms is TOWN_TERMS else successes),
         ("env_steps", f"{env_steps:,}"),
         ("time", "–" if meta.get("seconds") is None else format_duration(meta["seconds"])),
         ("seed", str(meta.get("seed", "–"))),
         ("recipe", str(meta.get("recipe") or "–")),
     ]
+
+
+def success_marks(meta: Mapping[str, Any]) -> dict[str, float]:
+    """The scores that count as success, each after its name: Gymnasium's threshold, and a goal of the recipe's own."""
+    threshold, goal = meta.get("threshold"), meta.get("goal")
+    marks = {} if threshold is None else {"solved at": threshold}
+    return marks if goal in (None, threshold) else marks | {"goal of this recipe:": goal}
 
 
 def rerun_command(meta: Mapping[str, Any]) -> str:

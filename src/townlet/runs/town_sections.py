@@ -16,7 +16,7 @@ from townlet.interfaces.counters import format_count
 from townlet.runs.curves import EpisodeCurve, Floats
 from townlet.runs.markup import Section
 from townlet.runs.metric_catalog import METER_PREFIX
-from townlet.runs.metrics_reader import MetricsReader, as_rows
+from townlet.runs.metrics_reader import MetricsReader, as_rows, counted_fraction
 from townlet.runs.plots import COLORS, INK, WIDTH, Plot, draw, final_meters, meter_history, truncate_label
 from townlet.town.episode_recorder import Recording
 from townlet.town.state import OUT_OF_TIME
@@ -39,6 +39,7 @@ def meters_section(store: MetricsReader, curve: EpisodeCurve) -> Section | None:
     if not plots:
         return None
     about = "During training, and at the end of episodes, in the first and the last tenth of them."
+    about += _coverage(store)
     return Section("Meters", [about] if len(plots) == 2 else [], plots=plots)
 
 
@@ -104,9 +105,15 @@ def transitions_section(store: MetricsReader, meta: Mapping[str, Any]) -> Sectio
     since = max(env_steps) * 3 // 4
     totals = store.totals("affordance_transitions", ("from", "to"), since)
     counts = {(str(a), str(b)): n for (a, b), n in totals.items()}
-    about = f"Which affordance (below) followed which (left) in the sampled rows after env_steps {since:,}."
+    about = f"Which affordance (below) followed which (left) after env_steps {since:,}."
     plot = transitions_plot(counts, list(meta.get("places") or ()))
-    return Section("Transitions between affordances", [about], plots=[plot])
+    return Section("Transitions between affordances", [about + _coverage(store)], plots=[plot])
+
+
+def _coverage(store: MetricsReader) -> str:
+    """A sentence if visits and transitions were not counted in all steps, else ""."""
+    fraction = counted_fraction(store)
+    return "" if fraction >= 1 else f" Counted in {100 * fraction:.0f} % of the steps."
 
 
 def cells_section(store: MetricsReader, meta: Mapping[str, Any]) -> Section | None:
@@ -123,7 +130,7 @@ def cells_section(store: MetricsReader, meta: Mapping[str, Any]) -> Section | No
     places = meta.get("places") or {}
     plots = [cells_plot(visits, shape, places, "cells", "visits")]
     plots += [cells_plot(novelty, shape, places, "novelty", "novelty")] if novelty else []
-    about = "How many steps of the sampled rows ended on each cell, in the whole run."
+    about = f"How many steps ended on each cell, in the whole run.{_coverage(store)}"
     if novelty:
         about += " Below, the novelty of each cell at the end."
     if drawn := [plot for plot in plots if plot]:

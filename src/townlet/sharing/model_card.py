@@ -57,7 +57,7 @@ class ModelCard:
 
     def text(self) -> str:
         trained, recipe, meta = self.trained, self.trained.loaded.recipe, self.trained.run.meta()
-        evaluated = f"Evaluated after {trained.env_steps:,} env_steps, with seed {self.seed}."
+        evaluated = f"Evaluated: the {trained.label}, after {trained.env_steps:,} env_steps, with seed {self.seed}."
         page = io.StringIO()
         writer = YAML(typ="safe")
         writer.default_flow_style = False

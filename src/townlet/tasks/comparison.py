@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from townlet.interfaces.vec_env import Discrete
 from townlet.rng import Streams
 from townlet.tasks import town_evaluation
-from townlet.tasks.evaluation import ActingPolicy, BestCheckpoint, EvaluationResult, RandomPolicy
+from townlet.tasks.evaluation import ActingPolicy, BestCheckpoint, EvaluationResult, RandomPolicy, summarized_agent
 from townlet.tasks.town_evaluation import TownEvaluation, evaluate_town
 from townlet.town.usage_counts import workplaces
 from townlet.town.world.tables import World
@@ -159,18 +159,32 @@ def uses_per_episode(result: TownEvaluation) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class GymSummary:
-    """Returns of a random agent and of the trained one; the environment is solved at a mean return of `threshold`."""
+    """Returns of a random agent and of the trained one, and the mean returns that count as success.
+
+    `threshold` is Gymnasium's, at which the environment is solved; `goal` is that of the recipe.
+    """
 
     random: EvaluationResult
     trained: EvaluationResult
     threshold: float | None
+    goal: float | None
     best: BestCheckpoint | None = None
     greedy: bool = True
 
     @property
+    def subject(self) -> str:
+        """The agent, and at which checkpoint."""
+        return summarized_agent(self.best)
+
+    @property
     def solved(self) -> bool | None:
-        """Whether the threshold is reached; None if there is none."""
+        """Whether Gymnasium's threshold is reached; None if there is none."""
         return None if self.threshold is None else self.trained.score("return") >= self.threshold
+
+    @property
+    def reached_goal(self) -> bool | None:
+        """Whether the goal of the recipe is reached; None if there is none."""
+        return None if self.goal is None else self.trained.score("return") >= self.goal
 
     def sentences(self) -> list[str]:
         """The result in sentences."""
@@ -180,12 +194,16 @@ class GymSummary:
         sentences = [
             f"A random agent gets a mean return of {format_return(random.score('return'))} "
             f"in {random.mean_length:.0f} steps on average.",
-            f"This agent gets a mean return of {format_return(trained.score('return'))} ({lowest} to {highest}) "
+            f"{self.subject} gets a mean return of {format_return(trained.score('return'))} ({lowest} to {highest}) "
             f"in {trained.mean_length:.0f} steps on average, over {len(trained.returns)} episodes{sampling}.",
         ]
         if self.threshold is not None:
             solves = "solves" if self.solved else "does not solve"
-            sentences.append(f"That {solves} the environment: the threshold is {format_return(self.threshold)}.")
+            mark = f"Gymnasium's threshold is {format_return(self.threshold)}"
+            sentences.append(f"That {solves} the environment: {mark}.")
+        if self.goal is not None and self.goal != self.threshold:
+            reaches = "reaches" if self.reached_goal else "does not reach"
+            sentences.append(f"That {reaches} the goal of this recipe: {format_return(self.goal)}.")
         return [*sentences, self.best.note()] if self.best else sentences
 
 
@@ -194,6 +212,10 @@ class GymComparison(GymSummary):
     """The same episodes played by two policies."""
 
     title: str
+
+    @property
+    def subject(self) -> str:
+        return "This agent"
 
     def by_name(self) -> dict[str, EvaluationResult]:
         return {"trained": self.trained, "random": self.random}
@@ -208,9 +230,10 @@ class GymComparison(GymSummary):
         return [ResultTable(self.title, ("return", "mean", *FIVE_NUMBER_LABELS, "steps", "reach the limit"), rows)]
 
     def metrics(self) -> dict[str, Any]:
-        """All results by policy, and whether the environment is solved."""
+        """All results by policy, and whether the environment is solved and the goal of the recipe reached."""
         results = {name: gym_metrics(result) for name, result in self.by_name().items()}
-        return {"threshold": self.threshold, "solved": self.solved, **results}
+        solved = {"threshold": self.threshold, "solved": self.solved}
+        return {**solved, "goal": self.goal, "reached_goal": self.reached_goal, **results}
 
 
 def gym_metrics(result: EvaluationResult) -> dict[str, Any]:

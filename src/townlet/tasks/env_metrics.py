@@ -251,6 +251,8 @@ class TownMetrics(EnvMetrics):
 
     def flush(self, store: MetricsStore, position: dict[str, int]) -> dict[str, float]:
         usage, world = self._usage.flush(), self._world
+        if not usage.steps:  # a rollout that is one CUDA graph reports no single steps
+            return {}
         names, when = np.array(world.affordances), {"env_steps": position["env_steps"]}
         used = np.flatnonzero(usage.uses)
         store.add("affordance_visits", {**when, "affordance": names[used].tolist(), "count": usage.uses[used]})

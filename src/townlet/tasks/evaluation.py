@@ -143,9 +143,14 @@ class BestCheckpoint(NamedTuple):
                 f"({score_text(self.score)}). "
             )
         return worse + (
-            f"This is the last checkpoint. `eval` and `play` use the best one ({self.metric} {score_text(self.score)} "
-            f"at {self.env_steps:,} env_steps) by default; use --which last for this one."
+            f"`eval` and `play` use the best checkpoint ({self.metric} {score_text(self.score)} "
+            f"at {self.env_steps:,} env_steps) by default; use --which last for the last one."
         )
+
+
+def summarized_agent(best: BestCheckpoint | None) -> str:
+    """The agent that a training summary is about; `best` is None if its last checkpoint is also the best."""
+    return f"At its {'last' if best else 'last and best'} checkpoint, this agent"
 
 
 class TrainingSummary(Protocol):

@@ -111,7 +111,7 @@ def load_experiment(name: str, overrides: Sequence[str] = (), worlds: Worlds | N
     diagnostics += check_task(recipe, node, task, loaded.repaired)
     if diagnostics:
         raise ConfigError(diagnostics)
-    recipe = with_threshold(recipe, task, node)
+    recipe = with_goal(recipe, task, node)
     notes = (*loaded.notes, *task.notes)
     return LoadedExperiment(loaded.name, loaded.overrides, recipe, node, notes, task=task)
 
@@ -185,18 +185,18 @@ def _missing_rewards(recipe: Recipe, node: Node, world: World) -> Iterator[Diagn
         yield Diagnostic(what, fix, node.location_of("curriculum"))
 
 
-def with_threshold(recipe: Recipe, task: TrainingTask, node: Node) -> Recipe:
-    """The recipe with `true` in its budget replaced by the task's threshold; raises ConfigError if there is none."""
+def with_goal(recipe: Recipe, task: TrainingTask, node: Node) -> Recipe:
+    """The recipe with `true` in its budget replaced by the task's goal; raises ConfigError if there is none."""
     keys = [key for key in ("threshold", "train_threshold") if getattr(recipe.budget, key) is True]
     if not keys:
         return recipe
-    if task.threshold is None or recipe.metric != "return":
-        meaning = "`true` means the reward threshold of the environment, which is a return"
+    if task.goal is None or recipe.metric != "return":
+        meaning = "`true` means the goal of the recipe, which is a return"
         other_metric = f"{meaning}, but evaluation.metric is {recipe.metric}"
-        what = f"{recipe.env} has no threshold" if task.threshold is None else other_metric
+        what = f"{recipe.env} has no threshold" if task.goal is None else other_metric
         fix = "write the number to reach"
         raise ConfigError([Diagnostic(what, fix, node.location_of("budget", key)) for key in keys])
-    budget = recipe.budget.model_copy(update=dict.fromkeys(keys, task.threshold))
+    budget = recipe.budget.model_copy(update=dict.fromkeys(keys, task.goal))
     return recipe.model_copy(update={"budget": budget})
 
 

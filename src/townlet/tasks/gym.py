@@ -45,8 +45,8 @@ PARALLEL_EPISODES: Final = 16  # rows of an evaluation; few, since an environmen
 class GymTask:
     """One environment, by its id and the settings of a recipe; see `townlet.tasks.experiment.TrainingTask`."""
 
-    def __init__(self, id: str, settings: GymSettings, threshold: float | None = None) -> None:
-        self.name, self.settings, self._threshold = id, settings, threshold
+    def __init__(self, id: str, settings: GymSettings, goal: float | None = None) -> None:
+        self.name, self.settings, self._goal = id, settings, goal
         self.notes: list[str] = []
         self._training: GymVecEnv | None = None
 
@@ -93,8 +93,11 @@ class GymTask:
 
     @property
     def threshold(self) -> float | None:
-        """The mean return at which the environment is solved, from the recipe or else from the environment."""
-        return extras.reward_threshold(self.name) if self._threshold is None else self._threshold
+        return extras.reward_threshold(self.name)
+
+    @property
+    def goal(self) -> float | None:
+        return self.threshold if self._goal is None else self._goal
 
     @cached_property
     def interface(self) -> str:
@@ -202,7 +205,7 @@ class GymTask:
         self, policy: ActingPolicy, recipe: Recipe, random: EvaluationResult, trained: EvaluationResult,
         best: BestCheckpoint | None,
     ) -> GymSummary:  # fmt: skip
-        return GymSummary(random, trained, self.threshold, best, recipe.evaluation.deterministic)
+        return GymSummary(random, trained, self.threshold, self.goal, best, recipe.evaluation.deterministic)
 
     def compare(
         self, make_policy: Callable[[], ActingPolicy], episodes: int, seed: int, *, greedy: bool = True
@@ -213,6 +216,7 @@ class GymTask:
             self.run_evaluation(random, episodes, seed),
             self.run_evaluation(make_policy(), episodes, seed, greedy=greedy),
             self.threshold,
+            self.goal,
             greedy=greedy,
             title=f"{self.name}: {episodes} episodes each, seed {seed}",
         )
@@ -223,7 +227,7 @@ class GymTask:
         return {"gym": hashlib.sha256(settings.encode()).hexdigest(), "interface": self.interface}
 
     def describe(self) -> dict[str, Any]:
-        return {"limit": self.limit, "threshold": self.threshold}
+        return {"limit": self.limit, "threshold": self.threshold, "goal": self.goal}
 
     def files(self) -> dict[str, str]:
         """No files: the environment belongs to another package."""

@@ -167,6 +167,7 @@ class TownTask:
     """A pair of worlds with the same interface; see `townlet.tasks.experiment.TrainingTask`."""
 
     threshold: float | None = None  # a town is never solved
+    goal: float | None = None
 
     def __init__(self, worlds: Worlds) -> None:
         self.worlds, world = worlds, worlds.training

@@ -15,7 +15,14 @@ from torch import Tensor
 from townlet.agents.agent import no_interrupt
 from townlet.interfaces.vec_env import FinalObs
 from townlet.rng import Streams
-from townlet.tasks.evaluation import ActingPolicy, BestCheckpoint, EpisodeStats, EvaluationResult, run_episodes
+from townlet.tasks.evaluation import (
+    ActingPolicy,
+    BestCheckpoint,
+    EpisodeStats,
+    EvaluationResult,
+    run_episodes,
+    summarized_agent,
+)
 from townlet.town.env import Town
 from townlet.town.planner import PlannerPlayer
 from townlet.town.usage_counts import LifetimeStats, workplaces
@@ -130,7 +137,7 @@ class TownSummary:
         sampling = "" if self.greedy else ", with sampled actions"
         sentences = [
             f"A random agent survives {self.random.mean_length:.0f} of {limit} steps.",
-            f"This agent survives {trained.mean_length:.0f}: "
+            f"{summarized_agent(self.best)} survives {trained.mean_length:.0f}: "
             f"{share_text(trained.survived)} of its {len(trained.length)} episodes reach the limit{sampling}.",
         ]
         if trained.survived < NEARLY_ALL:

@@ -1,4 +1,4 @@
-"""How affordances are used: counts over some rows for metrics, and totals per episode for evaluations.
+"""How affordances are used: counts over all rows for metrics, and totals per episode for evaluations.
 
 Both read `Engine.used` after every step and do not affect the town.
 """
@@ -71,18 +71,17 @@ def count_rows(
 
 
 class UsageCounter:
-    """Counts uses, transitions and visited cells of the first rows. Call `update` after every step, `flush` to read."""
+    """Counts uses, transitions and visited cells of all rows. Call `update` after every step, `flush` to read."""
 
-    def __init__(self, town: Town, rows: int = 256) -> None:
+    def __init__(self, town: Town) -> None:
         self._engine = town.engine
-        self.rows = min(rows, town.rows)
-        town.engine.track_usage(self.rows)
+        town.engine.track_usage(town.rows)
         n, cells = len(town.world.affordances), town.world.tables.next_cell.shape[1]
         self._count = jit_if_available(count_rows)
         self._views = self._read() if town.engine.name == "numba" else ()  # this engine reuses its arrays
         self._arrays: dict[str, NDArray[Any]] = {
-            "last": np.full(self.rows, n, np.int64),  # affordance of the episode's last session; n if none
-            "under_way": np.full(self.rows, n, np.int64),  # affordance of an unfinished session; n if none
+            "last": np.full(town.rows, n, np.int64),  # affordance of the episode's last session; n if none
+            "under_way": np.full(town.rows, n, np.int64),  # affordance of an unfinished session; n if none
             "uses": np.zeros(n + 1, np.int64),  # the last entry: steps without use
             "transitions": np.zeros((n + 1) * n, np.int64),  # [n + 1, n], flat; from n: first session of an episode
             "cells": np.zeros(cells, np.int64),
@@ -114,7 +113,7 @@ class UsageCounter:
             if name in COUNTS:
                 copy_array(values, state, name)
             else:
-                given = to_numpy(state[name])[: self.rows]
+                given = to_numpy(state[name])[: len(values)]
                 values[: len(given)] = given
 
 

@@ -48,7 +48,7 @@ def load(
     run: str | Path | Run, which: Which = "best", *, root: str | Path = "runs", seed: int | None = None
 ) -> TrainedPolicy:
     """The policy of a run, given as a path, a name below `root`, "latest", ENV:VARIANT, or a `Run`."""
-    return load_policy(run if isinstance(run, Run) else Run.open(run, Path(root)), which, seed)
+    return load_policy(run if isinstance(run, Run) else Run.open(run, Path(root), for_policy=True), which, seed)
 
 
 def open_run(run: str | Path, root: str | Path = "runs") -> TrainedRun:

@@ -229,7 +229,7 @@ class MetricsLogger(RolloutListener):
 def _goal(t: Training) -> float | None:
     """The score that is good enough; None if unknown."""
     if t.recipe.metric == "return":
-        return t.task.threshold
+        return t.task.goal
     return None if t.task.limit is None else GOAL_FRACTION * t.task.limit
 
 

@@ -20,6 +20,7 @@ from townlet.nets.kernels import select_matmul_backend
 from townlet.nets.optimizers import restore_weights
 from townlet.nets.spec import CnnSpec
 from townlet.rng import Streams
+from townlet.runs import checkpoint as checkpoints
 from townlet.runs.checkpoint import Checkpoint
 from townlet.runs.folder import Run
 from townlet.tasks.experiment import LoadedExperiment, reopen
@@ -77,6 +78,14 @@ class TrainedPolicy:
     def env_steps(self) -> int:
         """The number of env_steps after which the policy was saved."""
         return int(self.info["env_steps"])
+
+    @property
+    def label(self) -> str:
+        """Which saved policy of the run it is, for texts."""
+        folder, name = self.run.checkpoints, self.checkpoint.name
+        named = {"last": checkpoints.latest(folder), "best": checkpoints.best(folder)}
+        kinds = [kind for kind, found in named.items() if found and found.name == name]
+        return f"{' and '.join(kinds)} checkpoint" if kinds else "saved policy"
 
     @property
     def hidden_size(self) -> int:

@@ -103,7 +103,7 @@ def _build_new(loaded: LoadedExperiment, root: Path, group: ProcessGroup) -> tup
     """The live objects of a run before its first step, and the entry of `init_from` for meta.json."""
     training, source = _build(loaded, group), loaded.recipe.init_from
     require_login(loaded.recipe)
-    return training, warm_start(training, Run.open(source, root)) if source else None
+    return training, warm_start(training, Run.open(source, root, for_policy=True)) if source else None
 
 
 def _build(loaded: LoadedExperiment, group: ProcessGroup) -> Training:
@@ -216,7 +216,11 @@ class TrainingSession:
                 if self.last:
                     self._restore(self.last, logger, stop, checkpointer)
                 else:
-                    self._first_checkpoint(logger, store, stop, checkpointer)
+                    try:
+                        self._first_checkpoint(logger, store, stop, checkpointer)
+                    except Exception:
+                        run.withdraw()
+                        raise
                 if recipe.metrics.csv:  # only now: it is written from the restored metrics
                     all_sinks.append(CsvFile(run.csv_file, store))
                 return train_loop(t, stop, logger, checkpointer, lambda: self._evaluate(check=stop.check_interrupt))

@@ -35,24 +35,29 @@ from townlet.web.tokens import OPERATOR, Access, OneTimeCodes, Tokens, default_a
 
 ACCEPTS_PER_ITERATION: Final = 64  # connections accepted per iteration of the event loop
 PROXIES_VARIABLE: Final = "FORWARDED_ALLOW_IPS"  # addresses of proxies, whose X-Forwarded-For and -Proto are used
-PORTS_TRIED: Final = 20  # from the requested port upwards
+PORTS_TRIED: Final = 20  # from the default port upwards, if none is requested
 MAX_MESSAGE_BYTES: Final = 1 << 17  # from a client; for a larger message uvicorn closes with 1009
 
 
 class Server:
-    """A server whose port is bound at construction, so that its link is known before there is an app."""
+    """A server whose port is bound at construction, so that its link is known before there is an app.
+
+    With port None it is the first free one from `default_port` on; a port that is given is taken or refused.
+    """
 
     def __init__(
-        self, host: str, port: int, tokens: Tokens | None, names: Iterable[str] = (), origins: Iterable[str] = (),
-        allow_no_origin: bool = False, access: Access = default_access, token_headers: Sequence[str] = (),
-        refusal_body: RefusalBody = no_body, log_config: dict[str, Any] | None = LOGGING_CONFIG,
+        self, host: str, port: int | None, tokens: Tokens | None, names: Iterable[str] = (),
+        origins: Iterable[str] = (), allow_no_origin: bool = False, access: Access = default_access,
+        token_headers: Sequence[str] = (), refusal_body: RefusalBody = no_body,
+        log_config: dict[str, Any] | None = LOGGING_CONFIG, default_port: int = 0,
     ) -> None:  # fmt: skip
         if tokens is None and not is_loopback(host):
             what = f"without a token, anyone who can reach {host} could operate this server"
             raise TownletError(what, "leave out --no-token, or leave out --host")
         origins = [check_origin(origin) for origin in origins]
         self.descriptors = raise_descriptor_limit()
-        self._socket = _bind(host, port, self.descriptors.backlog)
+        ports = range(default_port, default_port + PORTS_TRIED) if port is None else (port,)
+        self._socket = _bind(host, ports, self.descriptors.backlog)
         self.host, self.port = host, int(self._socket.getsockname()[1])
         self.tokens, self._codes, self._stopped = tokens, OneTimeCodes(), False
         self._guard = partial(
@@ -131,16 +136,18 @@ class Server:
         self._socket.close()
 
 
-def _bind(host: str, port: int, backlog: int) -> socket.socket:
+def _bind(host: str, ports: Sequence[int], backlog: int) -> socket.socket:
+    """A socket that listens on the first of these ports that is free."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    for candidate in range(port, port + (PORTS_TRIED if port else 1)):
+    for port in ports:
         bound = socket.socket(family, socket.SOCK_STREAM)
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            bound.bind((host, candidate))
+            bound.bind((host, port))
             bound.listen(backlog)  # a browser that opens the link early waits instead of being refused
             return bound
         except OSError as error:
             bound.close()
             last_error = error
-    raise TownletError(f"cannot listen on {host}:{port}: {last_error.strerror}", "choose another port with --port")
+    what = f"cannot listen on {host}:{ports[0]}: {last_error.strerror}"
+    raise TownletError(what, "choose another port with --port")

@@ -33,10 +33,12 @@ export class LearningPanel {
       { label: 'evaluation', color: '--second', marks: true },
       { label: 'random agent', color: '--muted', dash: [5, 4], width: 1.3 },
       { label: 'solved', color: '--well', dash: [2, 3], width: 1.5 },
+      { label: 'goal of this recipe', color: '--well', dash: [7, 4], width: 1.5 },
     ], Math.round(Math.min(340, Math.max(190, innerHeight * 0.24))), true);
     this.solvedLegend = el('li', { class: 'solved', hidden: true });
+    this.goalLegend = el('li', { class: 'goal', hidden: true });
     this.legend = el('ul', { class: 'legend' }, el('li', { class: 'train', text: 'training' }),
-      el('li', { class: 'test', text: 'evaluation' }), el('li', { class: 'random', text: 'random agent' }), this.solvedLegend);
+      el('li', { class: 'test', text: 'evaluation' }), el('li', { class: 'random', text: 'random agent' }), this.solvedLegend, this.goalLegend);
     /** @type {Map<string, Chart>} */
     this.small = new Map();
     byId('learning-body').replaceChildren(this.summary, this.waiting, this.main.box, this.legend, this.measured, this.more, makeStageLog(store), this.alerts);
@@ -52,13 +54,16 @@ export class LearningPanel {
     store.on(['status'], () => this.showSummary());
   }
 
-  /** Labels of this kind of run, and the threshold at which it counts as solved. */
+  /** Labels of this kind of run, the threshold at which it counts as solved, and the goal of its recipe. */
   updateLabels() {
     const { state } = this.store;
     this.main.setTitle(labelsFor(state).curve, runKind(state) === 'town');
     const threshold = state.about?.threshold ?? null;
     this.solvedLegend.hidden = threshold === null;
     setText(this.solvedLegend, threshold === null ? '' : `solved at ${formatNumber(threshold)}`);
+    const goal = ownGoal(state.about);
+    this.goalLegend.hidden = goal === null;
+    setText(this.goalLegend, goal === null ? '' : `goal of this recipe: ${formatNumber(goal)}`);
   }
 
   draw() {
@@ -72,7 +77,7 @@ export class LearningPanel {
     this.waiting.hidden = xs.length > 0;
     this.main.box.hidden = this.legend.hidden = !xs.length;
     this.showMeasured();
-    this.main.setData([trained, evaluated, flat(runs?.find((one) => one.name === run)?.random), flat(about?.threshold)]);
+    this.main.setData([trained, evaluated, flat(runs?.find((one) => one.name === run)?.random), flat(about?.threshold), flat(ownGoal(about))]);
     for (const { names, title } of SMALL_CHARTS) {
       const name = names.find((one) => (series.get(one)?.size ?? 0) > 1);
       const points = name ? [...(series.get(name) ?? [])] : [];
@@ -96,7 +101,7 @@ export class LearningPanel {
     const last = evaluations.at(-1);
     this.measured.hidden = this.main.box.hidden || runKind(this.store.state) !== 'town';
     setText(this.measured, `Training: the mean lifetime of the episodes that ended since the last point, in which the agent also tries things at random.${last
-      ? ` Evaluation: the mean of ${last.episodes} episodes, always from the same situations and for at most ${formatCount(last.limit)} steps, without trying things at random.` : ''}`);
+      ? ` Evaluation: the mean of ${last.episodes} episodes of the agent as it was then, always from the same situations and for at most ${formatCount(last.limit)} steps, without trying things at random.` : ''}`);
   }
 
   /** @param {string} name */
@@ -132,12 +137,21 @@ export class LearningPanel {
   }
 }
 
-/** Number of rows in each stage, from stage 1. @param {Store} store */
+/** The goal of the recipe if it differs from the threshold. @param {import('./types.js').RunInfo | null} about */
+function ownGoal(about) {
+  const goal = about?.goal ?? null;
+  return goal === about?.threshold ? null : goal;
+}
+
+/** Number of rows in each stage, from stage 1; all rows began at the same one. @param {Store} store @returns {number[]} */
 function rowsPerStage(store) {
-  const { rowsOverview, stages } = store.state;
-  const rows = rowsOverview?.stage ?? [...stages.values()].map((change) => change.to_stage);
-  const counts = Array.from({ length: Math.max(0, ...rows, ...[...stages.values()].map((change) => change.from_stage)) }, () => 0);
-  for (const stage of rows) counts[stage - 1] += 1;
+  const { about, stages } = store.state;
+  if (!about?.curriculum) return [];
+  const { rows, first_stage } = about.curriculum, changes = [...stages.values()];
+  const highest = Math.max(first_stage, ...changes.flatMap((change) => [change.from_stage, change.to_stage]));
+  const counts = Array.from({ length: highest }, () => 0);
+  counts[first_stage - 1] = rows - changes.length;
+  for (const change of changes) counts[change.to_stage - 1] += 1;
   return counts;
 }
 
@@ -154,7 +168,7 @@ export function makeStageLog(store) {
     const counts = rowsPerStage(store);
     box.hidden = !counts.length;
     const key = counts.join();
-    if (key === drawn) return; // updated several times a second
+    if (key === drawn) return;
     drawn = key;
     bar.replaceChildren(...counts.map((rows, k) => {
       const part = el('span', { 'data-rows': rows, title: `Stage ${k + 1}: ${plural(rows, 'town')}` }, el('b', { text: String(k + 1) }), el('small', { text: rows ? plural(rows, 'town') : '' }));
@@ -171,7 +185,7 @@ export function makeStageLog(store) {
     reasons.replaceChildren(...changes.map((change) => el('li', {},
       el('b', { text: `Town ${change.row}` }), el('span', { text: change.reason }), el('small', { text: `after ${formatCompact(change.env_steps)} steps` }))));
   };
-  store.on(['rowsOverview', 'stages', 'run'], count);
+  store.on(['about', 'stages', 'run'], count);
   store.on(['stages', 'run'], explain);
   return box;
 }

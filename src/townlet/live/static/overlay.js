@@ -1,6 +1,7 @@
 /** Overlays on the town: visits and transitions of the episode, visits and novelty over all of training. */
 
 import { el } from './dom.js';
+import { formatPercent } from './format.js';
 import { announce } from './notifications.js';
 import { episodeTransitions } from './transitions.js';
 
@@ -31,7 +32,10 @@ function availableOverlays({ world, maps }) {
 export const activeOverlay = (state) => (availableOverlays(state).includes(state.overlay) ? state.overlay : 'none');
 
 /** Label of the active overlay. @param {AppState} state */
-export const overlayLabel = (state) => LABELS[activeOverlay(state)];
+export function overlayLabel(state) {
+  const overlay = activeOverlay(state), counted = state.maps?.counted ?? 1;
+  return overlay === 'training' && counted < 1 ? `Visits in ${formatPercent(counted)} of the steps of training` : LABELS[overlay];
+}
 
 /** Switch to the next overlay. @param {import('./state.js').Store} store */
 export function nextOverlay(store) {
@@ -71,6 +75,6 @@ export function initOverlayNote(store, note) {
     note.hidden = overlay === 'none';
     const swatch = el('i', { 'aria-hidden': 'true' });
     swatch.style.setProperty('--color', `var(${COLORS[overlay]})`);
-    note.replaceChildren(el('strong', { text: LABELS[overlay] }), el('span', { text: SCALE_ENDS[overlay][0] }), swatch, el('span', { text: SCALE_ENDS[overlay][1] }));
+    note.replaceChildren(el('strong', { text: overlayLabel(store.state) }), el('span', { text: SCALE_ENDS[overlay][0] }), swatch, el('span', { text: SCALE_ENDS[overlay][1] }));
   });
 }

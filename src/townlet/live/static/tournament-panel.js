@@ -2,7 +2,7 @@
 
 import { ApiError, request } from './api.js';
 import { byId, el, setText } from './dom.js';
-import { formatCount, formatPercent, humanize } from './format.js';
+import { formatCount, formatPercent, humanize, plural } from './format.js';
 import { toast } from './notifications.js';
 
 /** @typedef {import('./types.js').Tournament} Tournament */
@@ -27,9 +27,9 @@ export function initTournamentPanel(store) {
       setText(button, 'Let all agents play');
       return;
     }
-    setText(button, tournament.over ? 'Play again' : `${tournament.lines.length} agents have played …`);
+    setText(button, tournament.over ? 'Play again' : `${plural(tournament.lines.length, 'agent')} done …`);
     setText(about, tournament.problem ? `The tournament has ended early: ${tournament.problem}.`
-      : `Lifetime is the mean of ${tournament.episodes} episodes of at most ${formatCount(tournament.limit)} steps: each agent plays as it was at its best, tries nothing at random, and starts in the same situations. The Learning panel shows other lifetimes: its episodes end at ${formatCount(store.state.about?.world?.max_steps ?? tournament.limit)} steps, and in training the agent tries things at random.`);
+      : `Lifetime is the mean of ${tournament.episodes} episodes of at most ${formatCount(tournament.limit)} steps: each agent plays with its best checkpoint, tries nothing at random, and starts in the same situations. The Learning panel shows other lifetimes: its summary is that of the last checkpoint, the episodes of its curve end at ${formatCount(store.state.about?.world?.max_steps ?? tournament.limit)} steps, and in training the agent tries things at random.`);
     table.replaceChildren(
       el('thead', {}, el('tr', {}, el('th', { text: 'Agent' }), el('th', { class: 'number', text: 'Lifetime' }), el('th'),
         el('th', { class: 'number', text: 'Reaches the limit' }), el('th', { text: 'Dies of' }))),

@@ -1,6 +1,6 @@
 /** Transitions between affordances: the panel for all of training, and the overlay for one episode. */
 
-import { byId, el, svg } from './dom.js';
+import { byId, el, setText, svg } from './dom.js';
 import { formatCompact, formatCount, formatPercent, humanize } from './format.js';
 import { cellCenter, floorOf, ringPosition } from './grid.js';
 import { affordanceColor, affordanceIcon } from './icons.js';
@@ -162,12 +162,16 @@ export function initTransitionsPanel(store) {
   const none = el('p', { class: 'muted', text: 'No transitions between affordances yet.' });
   const listed = el('div', { class: 'scroll-table', tabindex: 0, role: 'region', 'aria-label': 'From place to place, as a table' });
   const details = el('details', {}, el('summary', { text: 'Show as table' }), listed);
-  body.replaceChildren(none, drawing, details);
+  const coverage = el('p', { class: 'muted' });
+  body.replaceChildren(none, drawing, coverage, details);
   let drawn = '';
   const draw = () => {
     const affordances = store.state.about?.world?.affordances ?? [];
     byId('transitions').hidden = affordances.length < 2;
     const transitions = rankTransitions(store.state.maps?.transitions ?? []);
+    const counted = store.state.maps?.counted ?? 1;
+    coverage.hidden = counted >= 1;
+    setText(coverage, `Counted in ${formatPercent(counted)} of the steps of training.`);
     const width = body.clientWidth;
     const key = `${store.state.run} ${width} ${JSON.stringify(transitions.map((transition) => transition.times))}`;
     if (key === drawn || width < 40) return;

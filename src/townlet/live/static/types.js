@@ -11,10 +11,11 @@
  * @typedef {{number: number, env_steps: number, kind: string, row: number, length: number, stage: number,
  *   cause: string, return: number}} Recording
  * @typedef {'town' | 'gym'} Kind of a run
- * @typedef {{kind: Kind, world?: World, text?: string, recordings: Recording[], env?: string, threshold?: number | null,
+ * @typedef {{kind: Kind, world?: World, text?: string, recordings: Recording[],
+ *   curriculum?: {rows: number, first_stage: number} | null, env?: string, threshold?: number | null, goal?: number | null,
  *   limit?: number | null}} RunInfo towns have world and text, gyms the rest
  * @typedef {{visits: number[], novelty: (number | null)[] | null, transitions: [string, string, number][],
- *   causes: Record<string, number>}} Maps totals of all training
+ *   counted: number, causes: Record<string, number>}} Maps totals of training; counted: fraction of the steps in visits and transitions
  * @typedef {'running' | 'finished' | 'stopped' | 'interrupted' | 'diverged' | 'published' | 'damaged'} RunState of a run
  * @typedef {{name: string, recipe: string, kind: Kind, state: RunState, env_steps: number, checkpoints: number, best: number | null,
  *   last: number | null, seconds: number, problem: string, scores: number[],
