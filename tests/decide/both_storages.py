@@ -98,7 +98,7 @@ def visit(opened: Opened, visits: int, sites: int = 2) -> None:
 
 
 def open_at(
-    where: str | Path, words: Sequence[str] = (), domain: str = "bandit-ads", clock: Clock | None = None
+    where: str | Path, words: Sequence[str] = (), domain: str = "bandit-ads", clock: Any = None
 ) -> Opened:
     """Open the service in this folder or database, and serve a first version."""
     arguments = DOMAINS[domain], load_settings(domain, [*QUICK, *words], DOMAINS), clock or Clock()

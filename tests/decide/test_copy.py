@@ -18,6 +18,7 @@ from decide.ads_service import Clock, ask, click, request
 from decide.both_storages import Opened, open_at, visit
 from decide.postgres_cluster import Cluster
 from decide.service_process import environment
+from townlet.decide.service import Service
 from townlet.decide.storage.segments import list_segments
 from townlet.decide.storage.stored_service import open_stored
 
@@ -182,6 +183,31 @@ def test_decisions_keep_their_ids(tmp_path: Path, database: str, townlet: Progra
     again.close()
     with closing(open_stored(database)) as copied:
         assert copied.log_id == open_stored(folder).log_id
+
+
+def test_ids_of_processes_that_decided_at_the_same_time_are_valid_in_a_copy(
+    tmp_path: Path, database: str, townlet: Program
+) -> None:
+    from townlet.decide.storage.postgres.decisions import PostgresStorage
+
+    one = open_at(database)
+    other = Service(PostgresStorage(database, one.learner.domain, one.learner.settings, one.clock))
+    ids = [ask(service, request(float(n)))[0]["decisionId"] for n in range(3) for service in (one.service, other)]
+    assert len(set(ids)) == 3  # a repeated observation has one answer
+    ids += [
+        ask(service, request(n + 9.0, site))[0]["decisionId"]
+        for n in range(3)
+        for site, service in (("a", one.service), ("b", other))
+    ]
+    one.learner.save_snapshot()
+    other.close()
+    one.close()
+    folder = tmp_path / "to"
+    assert townlet("copy", database, str(folder)).code == 0
+    again = open_at(folder)
+    for id in ids:
+        assert again.service.report(click(id)).reply == {"type": "outcome_ack", "decisionId": id}
+    again.close()
 
 
 def test_an_evicted_territory_may_repeat_its_times(database: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,9 +21,11 @@ from townlet.decide.batcher import Batcher
 from townlet.decide.domains import DOMAINS
 from townlet.decide.offline_eval import OfflineEvaluator
 from townlet.decide.settings import load_settings
-from townlet.decide.storage import log
-from townlet.decide.storage.file import FileStorage, MonotonicClock
+from townlet.decide.state import ServiceState
+from townlet.decide.storage import log, snapshots
+from townlet.decide.storage.file import FileStorage
 from townlet.decide.storage.log import LogStopped
+from townlet.decide.storage.snapshots import Snapshot
 from townlet.decide.websocket import MAX_IN_FLIGHT
 from townlet.errors import TownletError
 
@@ -241,6 +244,26 @@ def test_answers_of_a_lost_connection_are_repeated(tmp_path: Path, restart: str)
     service.storage.close()
 
 
+def test_ids_of_an_earlier_release_in_a_snapshot_are_valid(tmp_path: Path) -> None:
+    """It stored the first number of each key, not the last one."""
+    ids = []
+    for start in range(3):
+        service, _, _ = start_service(tmp_path)
+        ids += [ask(service, request(float(n), f"site {start}"))[0]["decisionId"] for n in range(3)]
+        if start < 2:
+            service.storage.close()
+    taken = snapshots.take(service.storage, "")
+    state = taken.state()
+    keys = [key for _, key in service.storage.state.ids.state()]
+    del state["service"]["keys"]
+    state["service"]["ids"] = snapshots.encode_json(list(zip((1, 4, 7), keys, strict=True)))
+    restored = ServiceState(service.domain, service.settings)
+    snapshots.restore_service(Snapshot(taken.info["record"], state, taken.info), restored)
+    assert [restored.ids.resolve(id) for id in ids] == list(range(1, 10))
+    assert restored.ids.state() == service.storage.state.ids.state()
+    service.storage.close()
+
+
 def test_decisions_expire_after_the_clock_was_set_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = load_settings("bandit-ads", ["memory.expire_after=0.3"], DOMAINS)
     monkeypatch.setattr(time, "time", lambda: 4e9)  # a hundred years ahead
@@ -249,7 +272,8 @@ def test_decisions_expire_after_the_clock_was_set_back(tmp_path: Path, monkeypat
     service.storage.close()
     monkeypatch.undo()
     again = FileService(FileStorage(tmp_path, DOMAINS["bandit-ads"], settings))
-    assert isinstance(again.clock, MonotonicClock)
+    (notice,) = again.storage.notices
+    assert re.fullmatch(r"The clock of .+ is 2\d{9} s behind the time of the service", notice.what)
     assert again.storage.state.join.counts.pending == 1
     time.sleep(0.4)
     again.storage.maintain()

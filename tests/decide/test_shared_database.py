@@ -20,6 +20,7 @@ from decide.postgres_cluster import Cluster
 from decide.service_process import Process
 from decide.test_kill import Acknowledged, play
 from townlet.decide import events
+from townlet.decide.clock import ServiceClock
 from townlet.decide.domains import DOMAINS
 from townlet.decide.settings import load_settings
 from townlet.decide.storage.stored_service import open_stored, replay_stored
@@ -153,12 +154,12 @@ def test_a_learner_that_was_paused_cannot_write(database: str, monkeypatch: pyte
 
     monkeypatch.setattr(leadership, "END_EXPIRED", leadership.END_EXPIRED.replace("8.0 seconds", "0.5 seconds"))
     settings, domain = load_settings("bandit-ads", WORDS, DOMAINS), DOMAINS["bandit-ads"]
-    storage = PostgresStorage(database, domain, settings, time.time)
+    storage = PostgresStorage(database, domain, settings, ServiceClock())
     first, second = Election(database, "first"), Election(database, "second")
     epoch = first.stand()
     assert epoch is not None
     assert second.stand() is None
-    former = PostgresLearner(database, domain, settings, time.time, epoch)
+    former = PostgresLearner(database, domain, settings, ServiceClock(), epoch)
     paused = TrainingThread(former)
     paused.publish()
     time.sleep(1)  # the first one does not renew: its process is paused
@@ -172,7 +173,7 @@ def test_a_learner_that_was_paused_cannot_write(database: str, monkeypatch: pyte
         paused.publish()
     assert not first.renew()
     assert len(read_table(database)) == before
-    learner = PostgresLearner(database, domain, settings, time.time, following)
+    learner = PostgresLearner(database, domain, settings, ServiceClock(), following)
     TrainingThread(learner).publish()
     assert learner.versions.list_versions() == [1, 2]
     second.resign()
@@ -207,6 +208,29 @@ def test_a_paused_learner_process_is_replaced(database: str, tmp_path: Path) -> 
         assert epochs_overlap(database) == []
 
 
+def test_processes_with_different_settings_are_reported_by_both(database: str) -> None:
+    from townlet.decide.storage.postgres.decisions import PostgresStorage
+
+    words: list[list[str]] = [[], ["explore=false", "gate.prior=0.2", "memory.expire_after=9"]]
+    domain = DOMAINS["bandit-ads"]
+    storages = [
+        PostgresStorage(database, domain, load_settings("bandit-ads", each, DOMAINS), ServiceClock()) for each in words
+    ]
+    for storage in storages:
+        storage.process_reports.start()
+    until = time.monotonic() + 20
+    here = "explore is False, here True, gate.prior is 0.2, here 0.1, memory.expire_after is 9.0, here 300.0"
+    there = "explore is True, here False, gate.prior is 0.1, here 0.2, memory.expire_after is 300.0, here 9.0"
+    first, second = storages
+    for storage, other, differing in ((first, second, here), (second, first, there)):
+        while not (found := [notice.what for notice in storage.notices if notice.name == "settings"]):
+            assert time.monotonic() < until
+            time.sleep(0.05)
+        assert found == [f"Process {other.process} (all) has other settings: {differing}"]
+    for storage in storages:
+        storage.close()
+
+
 def test_concurrent_observations_of_one_territory_are_answered_once(database: str) -> None:
     """Two processes get the same observations at the same time, as after a reconnect through a load balancer."""
     from decide.ads_service import request
@@ -214,7 +238,7 @@ def test_concurrent_observations_of_one_territory_are_answered_once(database: st
     from townlet.decide.storage.postgres.decisions import PostgresStorage
 
     settings, domain = load_settings("bandit-ads", WORDS, DOMAINS), DOMAINS["bandit-ads"]
-    storages = [PostgresStorage(database, domain, settings, time.time) for _ in range(2)]
+    storages = [PostgresStorage(database, domain, settings, ServiceClock()) for _ in range(2)]
     services = [Service(storage) for storage in storages]
     services[0].warm_up()
     replies: list[list[dict[str, Any]]] = [[], []]

@@ -19,6 +19,7 @@ from fastapi.staticfiles import StaticFiles
 from townlet._version import __version__
 from townlet.config.models import StrictModel
 from townlet.decide.batcher import make_batcher
+from townlet.decide.clock import ServiceClock
 from townlet.decide.domain import Domain
 from townlet.decide.domains import DOMAINS
 from townlet.decide.envelope import add_schema
@@ -29,7 +30,7 @@ from townlet.decide.service_loop import ServiceLoop
 from townlet.decide.settings import DecideSettings
 from townlet.decide.stats import ServiceStats
 from townlet.decide.storage import TOKENS
-from townlet.decide.storage.file import FileStorage, MonotonicClock
+from townlet.decide.storage.file import FileStorage
 from townlet.decide.storage.folder import open_service_folder
 from townlet.decide.storage.log import LogStopped
 from townlet.decide.storage.serving_log import ServingChange
@@ -172,7 +173,7 @@ def open_shared_app(
     from townlet.decide.storage.postgres.elected_learner import ElectedLearner
 
     domain = DOMAINS[settings.domain]
-    storage = PostgresStorage(url, domain, settings, MonotonicClock(), role)
+    storage = PostgresStorage(url, domain, settings, ServiceClock(), role)
     if role == "decide":
         return make_app(Service(storage), NoLearning(), descriptors, storage.process_reports)
     learner = ElectedLearner(url, domain, settings, storage.clock, storage.process, log_every)

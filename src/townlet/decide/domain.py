@@ -317,10 +317,13 @@ class Ping(WireMessage):
 
 
 class OutcomeAck(WireMessage):
-    """A report has been stored durably. Sent by the service."""
+    """A report has been stored durably, or counts no more. Sent by the service."""
 
     type: Literal["outcome_ack"] = "outcome_ack"
     decision_id: DecisionId
+    status: Literal["expired"] | None = Field(
+        None, description="Only if the report does not count, because the decision had expired."
+    )
 
 
 class ErrorMessage(WireMessage):

@@ -20,6 +20,7 @@ from zlib import crc32
 
 import numpy as np
 
+from townlet.decide.clock import PAUSE
 from townlet.errors import TownletError
 from townlet.interfaces.state import SAME_SETTINGS, State, get_part
 
@@ -100,7 +101,8 @@ class Join:
         self._pending: OrderedDict[int, PendingDecision] = OrderedDict()  # by number, and so by `at`
         self._by_territory: dict[str, list[tuple[float, int]]] = {}  # (time, number), sorted
         self._status = bytearray(window)  # ring buffer: decision n is at n % window
-        self._digests = array("H", bytes(2 * window))  # digests of accepted reports, at the same indices
+        # Digests of accepted reports, at the same indices; an expired decision has `inactive` there.
+        self._digests = array("H", bytes(2 * window))
         self._last = 0  # number of the newest decision
         self.clock = -np.inf  # the latest `at` of all calls
         self._sum_at = 0  # sum of `at` over pending decisions, in microseconds
@@ -220,11 +222,24 @@ class Join:
             numbers.append(number)
         return numbers
 
-    def expire(self, number: int, at: float) -> None:
-        """Expire a pending decision; without effect if its outcome is known."""
+    def resume(self, at: float) -> None:
+        """Continue after a start: a long pause, in which nothing could be reported, does not count as pending time."""
+        pause = at - self.clock
+        self.clock = max(self.clock, at)
+        if pause > PAUSE:
+            for number, pending in self._pending.items():
+                self._pending[number] = pending._replace(at=pending.at + pause)
+            self._sum_at = sum(round(pending.at * MICRO) for pending in self._pending.values())
+
+    def expire(self, number: int, at: float, inactive: bool = False) -> None:
+        """Expire a pending decision; without effect if its outcome is known. `inactive`: it was never activated."""
         self.clock = max(self.clock, at)
         if self._remove_pending(number):
-            self._set_status(number, EXPIRED, "expired")
+            self._set_status(number, EXPIRED, "expired", digest=int(inactive))
+
+    def expired_inactive(self, number: int) -> bool:
+        """Whether a decision expired without having been activated."""
+        return self.status(number) == EXPIRED and self.digest(number) == 1
 
     @property
     def counts(self) -> DecisionCounts:

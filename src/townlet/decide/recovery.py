@@ -75,10 +75,15 @@ def begin(source: EventSource, base: Snapshot | None) -> ServiceState:
     """The state of a service in this snapshot, or before its first event."""
     if base is not None:
         return state_of(base)
+    return initial_state(require_start(source))
+
+
+def require_start(source: EventSource) -> ServiceStarted:
+    """The first event."""
     first = next(source.events(), None)
     if not isinstance(first, ServiceStarted):
         raise TownletError("the log does not begin with the start of a service", "restore a backup")
-    return initial_state(first)
+    return first
 
 
 class EventSource(Protocol):

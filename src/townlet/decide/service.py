@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -20,12 +20,14 @@ from townlet.decide.domain import (
     OutcomeReport,
     RewardFromNext,
 )
-from townlet.decide.join import FAILED, OutcomeStatus, report_digest
+from townlet.decide.join import EXPIRED, FAILED, OutcomeStatus, report_digest
 from townlet.decide.storage.availability import RETRY_SECONDS, Retry, StorageUnavailable
 from townlet.decide.storage.protocol import Batch, ReportedDecision, ReportTarget, Storage
 from townlet.decide.territories import Clients
 from townlet.decide.tracing import Mark, no_mark
 from townlet.rng import Streams
+
+NOT_COUNTED: Final = {"status": "expired"}  # in the acknowledgement of a report that arrived too late
 
 
 class Answer(NamedTuple):
@@ -238,6 +240,9 @@ class Service:
         if reported.pending and self._excludes(reported.client, reported.at, client):
             return Answer(error_message("FOREIGN_DECISION", "this decision belongs to another client"))
         ack = {"type": "outcome_ack", "decisionId": report.id}
+        if reported.inactive and not reported.pending:
+            what = f"'{report.id[:40]}' was deferred and has expired without being activated"
+            return Answer(error_message("INACTIVE_DECISION", what))
         if reported.inactive and not report.activates:
             what = f"'{report.id[:40]}' was deferred and is not active; activate it, then report again"
             return Answer(error_message("INACTIVE_DECISION", what))
@@ -246,13 +251,15 @@ class Service:
             return Answer(self.unlogged_reply(ack)) if activated is None else Answer(ack, activated)
         if report.value is None and not report.failed:  # the action was carried out; its outcome is observed later
             if reported.status != FAILED:
-                return Answer(ack)
+                return Answer(ack | NOT_COUNTED if reported.status == EXPIRED else ack)
             reported.contradict()
             return _contradiction(report.id)
         value = self.domain.failed_outcome if report.value is None else report.value
         if not reported.pending:
             status, record = reported.reject(report_digest(value, report.failed))
-            return _contradiction(report.id) if status is OutcomeStatus.CONTRADICTING else Answer(ack, record)
+            if status is OutcomeStatus.CONTRADICTING:
+                return _contradiction(report.id)
+            return Answer(ack | NOT_COUNTED if status is OutcomeStatus.LATE else ack, record)
         joined = reported.join(value, "failed" if report.failed else "report")
         return Answer(self.unlogged_reply(ack)) if joined is None else Answer(ack, joined)
 

@@ -2,16 +2,16 @@
 
 Live and replayed events are applied by the same code, so a service that was killed continues as if it had not been.
 
-A decision id is `<start>-<number>-<tag>`. Every start of the service draws a random key; `<start>` is a hash of the
-key, `<tag>` a keyed hash of the number. So ids cannot be guessed, and after a log was copied, ids created by one copy
-are unknown to the other, although both continue from the same number.
+A decision id is `<start>-<number>-<tag>`. Every start of the service draws a random key, and so does every session of a
+database in which decisions are made; `<start>` is a hash of the key, `<tag>` a keyed hash of the number. So ids cannot
+be guessed. If a log was copied or its end was lost, numbers are used a second time, but ids are not.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b, sha256
 from hmac import compare_digest
@@ -30,6 +30,7 @@ from townlet.decide.territories import MAX_ANSWERS, Territories, Territory, max_
 from townlet.errors import TownletError
 
 ID_PATTERN: Final = re.compile(r"([0-9a-f]{8})-(0|[1-9][0-9]{0,17})-([0-9a-f]{16})")
+START_DIGITS: Final = 8  # length of `<start>`
 UNLOGGED: Final = 0  # the number in the id of a decision that could not be logged
 # Settings that determine the stored data; a folder keeps them forever.
 FIXED_SETTINGS: Final = ("policy", "seed", "memory.capacity", "memory.held_out", "memory.held_out_capacity")
@@ -41,42 +42,57 @@ NO_MESSAGE: Final[dict[str, Any]] = {}  # replaces messages in memory: the log h
 
 
 class DecisionIds:
-    """Creates ids with the key of the last start of the service, and resolves those of all starts."""
+    """Creates ids with the newest key, and resolves those of all keys."""
 
     def __init__(self) -> None:
-        self._starts: dict[str, tuple[int, bytes]] = {}  # hash of the key → number of the first decision, and key
-        self._current = ""  # hash of the last key
+        self._keys: dict[str, bytes] = {}  # by their hashes
+        self._last: dict[str, int] = {}  # hash of the key → highest number among the decisions with its ids
+        self._current = ""  # hash of the newest key
 
-    def add_start(self, first: int, key: str) -> None:
-        """Use another key for decisions from number `first` on."""
-        if self._starts and self._starts[self._current][0] == first:
-            del self._starts[self._current]  # no decision has been made with that key
-        self._current = sha256(bytes.fromhex(key)).hexdigest()[:8]
-        self._starts.setdefault(self._current, (first, bytes.fromhex(key)))  # processes may share a key
+    def add_key(self, key: str) -> None:
+        """Create ids with another key from now on."""
+        if self._current not in self._last:
+            self._keys.pop(self._current, None)  # no decision has been made with that key
+        self._current = sha256(bytes.fromhex(key)).hexdigest()[:START_DIGITS]
+        self._keys[self._current] = bytes.fromhex(key)
+
+    def add_decision(self, number: int, id: str | None) -> None:
+        """Note the id of a decision that was made; None: its reply contains no id."""
+        start = id[:START_DIGITS] if id else self._current
+        self._last[start] = max(number, self._last.get(start, UNLOGGED))
 
     def create(self, number: int) -> str:
-        return f"{self._current}-{number}-{_tag(self._starts[self._current][1], number)}"
+        return f"{self._current}-{number}-{_tag(self._keys[self._current], number)}"
 
-    def resolve(self, id: str, last: int) -> int | None:
-        """The number of the decision with this id, `UNLOGGED`, or None if this log (up to `last`) did not create it."""
+    def signed_number(self, id: str) -> int | None:
+        """The number in an id that was made with one of the keys; the decision may have been lost."""
         match = ID_PATTERN.fullmatch(id)
-        if match is None or match[1] not in self._starts:
+        if match is None or match[1] not in self._keys:
             return None
-        number, (first, key) = int(match[2]), self._starts[match[1]]
-        if not compare_digest(match[3], _tag(key, number)):
-            return None
-        if match[1] != self._current:  # the key was used until the next start
-            next_first = min((n for n, _ in self._starts.values() if n > first), default=last + 1)
-            last = min(last, next_first - 1)
-        return number if number == UNLOGGED or first <= number <= last else None
+        number = int(match[2])
+        return number if compare_digest(match[3], _tag(self._keys[match[1]], number)) else None
+
+    def resolve(self, id: str) -> int | None:
+        """The number of the decision with this id, `UNLOGGED`, or None if no decision of this log has it."""
+        number = self.signed_number(id)
+        return number if number is not None and number <= self._last.get(id[:START_DIGITS], UNLOGGED) else None
 
     def state(self) -> list[tuple[int, str]]:
-        return [(first, key.hex()) for first, key in self._starts.values()]
+        """The highest number of each key, and the key."""
+        return [(self._last.get(start, UNLOGGED), key.hex()) for start, key in self._keys.items()]
 
-    def restore(self, state: list[Any]) -> None:
-        self._starts.clear()
-        for first, key in state:
-            self.add_start(int(first), str(key))
+    def restore(self, state: Iterable[tuple[int, str]]) -> None:
+        self._keys.clear()
+        self._last.clear()
+        for last, key in state:
+            self.add_key(key)
+            self.add_decision(last, None)
+
+
+def number_in(id: str) -> int | None:
+    """The number in a decision id, which may be forged; None if this is not an id."""
+    match = ID_PATTERN.fullmatch(id)
+    return int(match[2]) if match else None
 
 
 def _tag(key: bytes, number: int) -> str:
@@ -142,7 +158,8 @@ class ServiceState:
         match event:
             case events.ServiceStarted():
                 self.configure(event)
-                self.ids.add_start(self.join.last + 1, event.key)
+                self.ids.add_key(event.key)
+                self.join.resume(event.at)
             case events.DecisionMade():
                 self._add_decision(event, observation)
             case events.OutcomeRecorded():
@@ -152,7 +169,7 @@ class ServiceState:
             case events.DecisionsExpired():
                 value = self.settings.memory.expired_outcome
                 for number in event.numbers:
-                    self.join.expire(number, event.at)
+                    self.join.expire(number, event.at, number in self.inactive)
                     experience = self.pending.pop(number, None)
                     if number in self.inactive:
                         self.inactive.remove(number)
@@ -192,6 +209,7 @@ class ServiceState:
         observation = observation or self._parse_logged(decision)
         row = observation.row | territory_state
         self.join.add_decision(decision.number, decision.territory, decision.game_time, decision.at, decision.send)
+        self.ids.add_decision(decision.number, decision.reply.get("decisionId"))
         self.totals.reasons[decision.reason] = self.totals.reasons.get(decision.reason, 0) + 1
         complete = decision
         # `_make` takes a tenth of the time of `_replace`.

@@ -61,7 +61,7 @@ class EventChecker:
                 if gate not in state.gates:
                     violations.append("its gate settings are not those of any start")
                 id = str(reply.get("decisionId"))
-                if state.ids.resolve(id, event.number) != event.number:
+                if state.ids.signed_number(id) != event.number:
                     violations.append(f"its id {id[:40]} is not one of this log")
                 return violations
             case events.OutcomeRecorded(number=number) if not state.join.is_pending(number):

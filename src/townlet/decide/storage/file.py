@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import secrets
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from townlet.decide import events
+from townlet.decide.clock import PAUSE, ServiceClock, log_pause
 from townlet.decide.domain import Domain, Observation, ObservationRow
 from townlet.decide.join import DecisionCounts, OutcomeStatus
 from townlet.decide.recovery import first_start, read_events, recover_folder
@@ -39,31 +39,17 @@ from townlet.runs import checkpoint
 DURABLE_TIMEOUT: Final = 60.0  # seconds to wait until the log is on disk
 
 
-class MonotonicClock:
-    """Seconds since 1970 that never go back, even if the system clock is changed."""
-
-    def __init__(self) -> None:
-        self._offset = time.time() - time.monotonic()
-
-    def __call__(self) -> float:
-        return self._offset + time.monotonic()
-
-    def advance_to(self, at: float) -> None:
-        """Continue from this time if the clock is behind it, so that logged times are never in the future."""
-        self._offset = max(self._offset, at - time.monotonic())
-
-
 class FileStorage:
     """The state, log, versions and trainer of the service in a folder."""
 
     concurrency = 0
 
     def __init__(
-        self, folder: Path, domain: Domain, settings: DecideSettings, clock: Callable[[], float] | None = None,
+        self, folder: Path, domain: Domain, settings: DecideSettings, clock: ServiceClock | None = None,
         *, accept_data_loss: bool = False,
     ) -> None:  # fmt: skip
         self.folder, self.domain, self.settings = folder, domain, settings
-        self.clock = clock or MonotonicClock()
+        self.clock = clock or ServiceClock()
         self.lock = threading.RLock()
         self.gate_hash = settings_hash(settings.gate)
         self._missed = set[int]()  # pending decisions whose next observation was not logged
@@ -105,8 +91,10 @@ class FileStorage:
             self.log.set_serving(self.versions.change_number, self.versions.gate_only)
         # Observations made while the service was down, or while the disk failed, are unknown.
         self._missed.update(self.state.pending)
-        if isinstance(self.clock, MonotonicClock):
-            self.clock.advance_to(self.state.join.clock)
+        self.clock.advance_to(self.state.join.clock)  # so that stored times are never in the future
+        pause = self.clock() - self.state.join.clock
+        if self.state.pending and pause > PAUSE:
+            log_pause(pause)
         # A new random stream after each start, so that logged draws are not repeated.
         self.decision_stream = f"from {self.state.decisions}"
         self._logged_rejections = self.state.join.rejected
@@ -145,11 +133,12 @@ class FileStorage:
 
     @property
     def notices(self) -> list[StorageNotice]:
-        """Damage found at startup, and failures to write the control file."""
+        """Damage found at startup, a wrong clock, and failures to write the control file."""
+        notices = [*self._found, *self.clock.notices()]
         if problem := self.log.control_problem:
             what = f"The control file of the log is out of date: {problem}"
-            return [*self._found, StorageNotice("control", what, "Check the disk.", critical=False)]
-        return self._found
+            notices.append(StorageNotice("control", what, "Check the disk.", critical=False))
+        return notices
 
     @property
     def loops(self) -> Sequence[ServiceLoop]:
@@ -184,7 +173,7 @@ class FileStorage:
 
     def _number_of(self, target: ReportTarget) -> int | None:
         if not target.by_territory:
-            return self.state.ids.resolve(target.id, self.state.join.last)
+            return self.state.ids.resolve(target.id)
         last = self.state.territory(target.id).last
         return last.number if last else None
 
@@ -194,7 +183,7 @@ class FileStorage:
 
     def is_unlogged(self, id: str) -> bool:
         """Whether an id was made by `unlogged_id`."""
-        return f"-{UNLOGGED}-" in id and self.state.ids.resolve(id, self.state.join.last) == UNLOGGED
+        return f"-{UNLOGGED}-" in id and self.state.ids.resolve(id) == UNLOGGED
 
     def processes(self) -> list[dict[str, Any]]:
         """Empty: this process is the only one."""
@@ -342,7 +331,7 @@ class FileReport:
         self._storage, self._number, self._join = storage, number, storage.state.join
         experience = storage.state.pending.get(number)
         self.pending = self._join.is_pending(number)
-        self.inactive = number in storage.state.inactive
+        self.inactive = number in storage.state.inactive or self._join.expired_inactive(number)
         self.status = self._join.status(number)
         self.client = experience.decision.client if experience else ""
         self.at = experience.decision.at if experience else 0.0

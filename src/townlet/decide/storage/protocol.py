@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol
 
 from townlet.decide import events
+from townlet.decide.clock import ServiceClock
 from townlet.decide.domain import Domain, Observation, ObservationRow
 from townlet.decide.join import DecisionCounts, OutcomeStatus
 from townlet.decide.service_loop import ServiceLoop
@@ -69,7 +70,7 @@ class ReportedDecision(Protocol):
     """A decision about which a report has arrived; locked while the report is handled."""
 
     pending: bool
-    inactive: bool  # whether it is pending, was deferred, and has not been activated
+    inactive: bool  # whether it was deferred, and has not been activated or had not been when it expired
     status: int  # of a decision that is not pending, as in `join`
     client: str  # owner id of the client for which a pending decision was made
     at: float  # when a pending decision was made
@@ -93,7 +94,7 @@ class Storage(Protocol):
     domain: Domain
     settings: DecideSettings
     gate_hash: str
-    clock: Callable[[], float]
+    clock: ServiceClock
     versions: VersionStore
     concurrency: int  # batches that may be in progress at the same time, in threads; 0: a batch does not block
 
@@ -158,7 +159,7 @@ class LearnerStorage(Protocol):
     domain: Domain
     settings: DecideSettings
     gate_hash: str
-    clock: Callable[[], float]
+    clock: ServiceClock
     lock: threading.RLock
     state: ServiceState
     trainer: Trainer

@@ -104,7 +104,7 @@ def copy_state(service: ServiceState) -> StateCopy:
     """Copy everything mutable. This must be fast: the caller holds the service's lock."""
     totals = asdict(service.totals)
     other = {
-        "ids": encode_json(service.ids.state()),
+        "keys": encode_json(service.ids.state()),
         "serving": encode_json(service.serving),
         "gates": dict(service.gates),
         "reasons": totals.pop("reasons"),
@@ -152,13 +152,13 @@ def restore_service(snapshot: Snapshot, service: ServiceState) -> None:
     """Load a snapshot into a new service state."""
     state = snapshot.state["service"]
     service.update_settings(snapshot.settings(service.domain))
-    service.ids.restore(_decode_json(state["ids"]))
     serving = _decode_json(state["serving"])
     service.serving = ServingChanged(*serving) if serving else None
     service.gates = dict(state["gates"])
     service.totals = Totals(**state["totals"], reasons=dict(state["reasons"]))
     service.inserted = int(state["inserted"])
     service.join.restore(state["join"])
+    service.ids.restore(_last_numbers_and_keys(state, service.join.last))
     service.inactive = set(np.asarray(state["inactive"]).tolist())
     service.buffer.restore(state["buffer"])
     service.held_out.restore(state["held_out"])
@@ -175,6 +175,14 @@ def restore_service(snapshot: Snapshot, service: ServiceState) -> None:
     rows = _split_observations(state["pending"]["observations"], len(decisions), service.domain.columns)
     experiences = [Experience(row, decision) for row, decision in zip(rows, decisions, strict=True)]
     service.pending = {experience.decision.number: experience for experience in experiences}
+
+
+def _last_numbers_and_keys(state: State, last: int) -> list[tuple[int, str]]:
+    """The state of `DecisionIds`; a snapshot of an earlier release has the first number of each key instead."""
+    if "keys" in state:
+        return [(number, key) for number, key in _decode_json(state["keys"])]
+    first, keys = zip(*_decode_json(state["ids"]), strict=True)
+    return [(following - 1, key) for following, key in zip([*first[1:], last + 1], keys, strict=True)]
 
 
 def encode_json(value: Any) -> NDArray[np.uint8]:

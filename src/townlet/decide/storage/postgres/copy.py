@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import secrets
-import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing
@@ -17,7 +15,7 @@ from pydantic_core import to_json
 from townlet.decide.events import DecisionMade, decode
 from townlet.decide.storage.postgres.database import Database, migrate, without_password
 from townlet.decide.storage.postgres.rows import observation_format, territory_format
-from townlet.decide.storage.postgres.service_row import add_start, create_service
+from townlet.decide.storage.postgres.service_row import create_service
 from townlet.decide.storage.stored_service import CHUNK, CopySummary, StoredService, last_state
 from townlet.errors import TownletError
 from townlet.runs.packing import pack
@@ -66,13 +64,9 @@ class _Copy:
         versions = self._copy_versions()
         if state.join.last:
             connection.execute("SELECT setval('decision_number', %s)", [state.join.last])
-        # A new key: ids made by the copy are unknown to the original, should both be served.
-        key = secrets.token_hex(16)
-        state.ids.add_start(state.join.last + 1, key)
-        create_service(connection, self._stored.log_id, state.settings, state.ids.state())
+        create_service(connection, self._stored.log_id, state.settings)
         if (base := self._stored.base()) is not None:
             connection.execute("UPDATE service SET base = %s", [base.record])
-        add_start(connection, key, state.settings, time.time())
         return CopySummary(last, versions, snapshots)
 
     def _copy_records(self) -> tuple[int, int]:

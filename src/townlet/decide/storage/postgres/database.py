@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from importlib import resources
@@ -13,6 +14,7 @@ import psycopg
 from psycopg import Connection
 from psycopg.conninfo import conninfo_to_dict
 
+from townlet.decide.clock import TOLERANCE, ServiceClock
 from townlet.decide.storage.availability import StorageUnavailable
 from townlet.errors import TownletError
 
@@ -24,6 +26,7 @@ IDLE_SECONDS: Final = 10  # a process that stops within a transaction loses it, 
 KEEPALIVES: Final = {
     "keepalives": 1, "keepalives_idle": 3, "keepalives_interval": 2, "keepalives_count": 3, "tcp_user_timeout": 10_000,
 }  # fmt: skip
+NOW: Final = "extract(epoch FROM clock_timestamp())::float8"  # seconds since 1970, by the clock of the server
 MIGRATION_LOCK: Final = 0x746F776E6C6574  # "townlet"
 SERVING_LOCK: Final = 0x73657276696E67  # "serving": shared by all processes of a service
 MIGRATION: Final = re.compile(r"(\d{3})_\w+\.sql")
@@ -152,6 +155,14 @@ def _applied(connection: Connection[Any], url: str) -> list[int]:
 
 def _migrations() -> list[str]:
     return [entry.name for entry in resources.files(__package__ or "").iterdir() if MIGRATION.fullmatch(entry.name)]
+
+
+def synchronize(clock: ServiceClock, connection: Connection[Any]) -> None:
+    """Set a clock to that of the server; a measurement that took long is ignored."""
+    began = time.monotonic()
+    (now,) = connection.execute(f"SELECT {NOW}").fetchone() or (0.0,)
+    if time.monotonic() - began < TOLERANCE:
+        clock.synchronize(now)
 
 
 def durability_problem(connection: Connection[Any]) -> str:

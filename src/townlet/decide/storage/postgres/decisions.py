@@ -11,23 +11,25 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from queue import LifoQueue
 from typing import Any, Final, NamedTuple
+from weakref import WeakKeyDictionary
 
 from psycopg import Connection
 from pydantic_core import from_json, to_json
 
 from townlet.decide import events
+from townlet.decide.clock import ServiceClock
 from townlet.decide.domain import Domain, Observation, ObservationRow
 from townlet.decide.join import EXPIRED, FAILED, JOINED, NONE, WAITED, DecisionCounts, OutcomeStatus
 from townlet.decide.service_loop import ServiceLoop
 from townlet.decide.settings import DecideSettings, settings_hash
-from townlet.decide.state import DecisionIds
+from townlet.decide.state import DecisionIds, number_in
 from townlet.decide.storage import StorageNotice
 from townlet.decide.storage.availability import StorageUnavailable
-from townlet.decide.storage.postgres.database import WAIT_SECONDS, Database, durability_problem
+from townlet.decide.storage.postgres.database import NOW, WAIT_SECONDS, Database, durability_problem, synchronize
 from townlet.decide.storage.postgres.processes import ProcessReports
 from townlet.decide.storage.postgres.reports import LOCK_TERRITORIES, ReportBatch
 from townlet.decide.storage.postgres.rows import join_lines, lock_key, observation_format, territory_format
-from townlet.decide.storage.postgres.service_row import open_service
+from townlet.decide.storage.postgres.service_row import add_key, encode_settings, open_service
 from townlet.decide.storage.postgres.versions import VersionTable
 from townlet.decide.storage.protocol import (
     ReportedDecision,
@@ -40,15 +42,14 @@ from townlet.errors import TownletError
 from townlet.rng import Streams
 
 CONNECTIONS: Final = 2  # batches that may be in progress at the same time: one computes while another one commits
-ANY_NUMBER: Final = 2**62
 PROBLEM_SECONDS: Final = 15.0  # a load balancer that stopped sending requests tries again after this time
 
 READ_TERRITORIES: Final = "SELECT name, state, game_time, at, client FROM territory WHERE name = ANY(%s)"
 READ_PENDING: Final = """
     SELECT number, territory, game_time, observation FROM decision
     WHERE status = 0 AND territory = ANY(%s) ORDER BY game_time, number FOR UPDATE"""
-# Locks territories, and returns as many numbers of decisions.
-LOCK_AND_NUMBER: Final = LOCK_TERRITORIES.replace("(key)", "(key), nextval('decision_number')")
+# Locks territories, and returns as many numbers of decisions, and the time after each lock.
+LOCK_AND_NUMBER: Final = LOCK_TERRITORIES.replace("(key)", f"(key), nextval('decision_number'), {NOW}")
 END_DECISIONS: Final = "UPDATE decision SET status = %s, observation = NULL WHERE number = ANY(%s)"
 STORE_DECISIONS: Final = """
     WITH made AS (
@@ -82,37 +83,45 @@ class PostgresStorage:
     concurrency = CONNECTIONS
 
     def __init__(
-        self, url: str, domain: Domain, settings: DecideSettings, clock: Callable[[], float], role: str = "all"
+        self, url: str, domain: Domain, settings: DecideSettings, clock: ServiceClock, role: str = "all"
     ) -> None:
         self.url, self.domain, self.settings, self.clock = url, domain, settings, clock
         self.gate_hash = settings_hash(settings.gate)
         self.observations, self.territories = observation_format(domain), territory_format(domain)
         self._control = Database(url, "control", serving=True)
         try:
-            keys = open_service(self._control, domain, settings, clock())
+            with self._control.transaction() as connection:
+                synchronize(clock, connection)
+                unsafe = durability_problem(connection)
+            open_service(self._control, domain, settings, clock())
         except TownletError:
             self._control.close()
             raise
-        self.ids = DecisionIds()
-        self.ids.restore(keys)
+        # The key of each session in which a decision was made. A server that was restored, or that lacks the last
+        # decisions of another one, numbers decisions as before; its sessions are new ones, so the ids differ.
+        self._ids = WeakKeyDictionary[Connection[Any], DecisionIds]()
         self._connections: LifoQueue[Database] = LifoQueue()
         for _ in range(CONNECTIONS):
             self._connections.put(Database(url, "decisions", statement_seconds=WAIT_SECONDS))
         template = domain.policies[settings.policy].build(Streams(0).torch("empty"), settings.options)
-        self.versions = VersionStore(VersionTable(self._control), template, settings.versions)
+        self.versions = VersionStore(VersionTable(self._control), template, settings.versions, clock)
         self.process = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(2)}"
-        self.process_reports = ProcessReports(url, self.process, role, self.versions)
+        text = encode_settings(settings)
+        self.process_reports = ProcessReports(url, self.process, role, self.versions, clock, text)
         self.rejected = dict.fromkeys(OutcomeStatus, 0)
         self._rejected_lock = threading.Lock()
         self._problem = ""  # why the database could not be used the last time
         self._problem_until = 0.0  # by the monotonic clock
-        with self._control.transaction() as connection:
-            unsafe = durability_problem(connection)
-        self.notices = (
+        self._found = (
             [StorageNotice("durability", f"The database may lose data: {unsafe}.", "Turn the setting on.")]
             if unsafe
             else []
         )
+
+    @property
+    def notices(self) -> list[StorageNotice]:
+        """Unsafe settings of the server, a wrong clock of this host, and processes with other settings."""
+        return [*self._found, *self.clock.notices(), *self.process_reports.notices]
 
     @property
     def problem(self) -> str | None:
@@ -159,12 +168,15 @@ class PostgresStorage:
     def batch(self, territories: Iterable[str]) -> Iterator[PostgresBatch]:
         """Lock these territories until the end of the block, in a fixed order."""
         with self._transaction() as connection:
-            yield PostgresBatch(self, connection, sorted(set(territories)))
+            batch = PostgresBatch(self, connection, sorted(set(territories)), self._ids.get(connection))
+            yield batch
+        if batch.has_decisions:
+            self._ids[connection] = batch.ids
 
     @contextmanager
     def reports(self, targets: Sequence[ReportTarget]) -> Iterator[Iterator[ReportedDecision | None]]:
         """Lock the decisions of these reports, and their territories."""
-        numbers = {one: None if one.by_territory else self.ids.resolve(one.id, ANY_NUMBER) for one in targets}
+        numbers = {one: None if one.by_territory else number_in(one.id) for one in targets}
         if not any(one.by_territory or number is not None for one, number in numbers.items()):
             yield iter([None] * len(targets))
             return
@@ -216,13 +228,22 @@ class PostgresStorage:
 class PostgresBatch:
     """Territories that are locked until the transaction ends. The connection is in pipeline mode."""
 
-    def __init__(self, storage: PostgresStorage, connection: Connection[Any], names: Sequence[str]) -> None:
+    def __init__(
+        self, storage: PostgresStorage, connection: Connection[Any], names: Sequence[str], ids: DecisionIds | None
+    ) -> None:
+        """`ids`: those of the session; None before its first decision."""
         self._storage, self._connection, domain = storage, connection, storage.domain
+        self._new_key = "" if ids else secrets.token_hex(16)
+        self.ids = ids or DecisionIds()
+        if self._new_key:
+            self.ids.add_key(self._new_key)
         numbers = connection.execute(LOCK_AND_NUMBER, [sorted(map(lock_key, names))])
         read = connection.execute(READ_TERRITORIES, [names], binary=True)
         observed = domain.reward_from_next is not None
         pending = connection.execute(READ_PENDING, [names], binary=True) if observed else None
-        self._numbers = iter([number for _, number in numbers.fetchall()])
+        numbered = numbers.fetchall()
+        self._numbers = iter([number for _, number, _ in numbered])
+        storage.clock.advance_to(max((now for _, _, now in numbered), default=0.0))
         self._territories = {
             name: StoredTerritory(storage.territories.decode(state), TerritoryUse(game_time, at, client))
             for name, state, game_time, at, client in read.fetchall()
@@ -254,7 +275,11 @@ class PostgresBatch:
 
     def new_id(self) -> tuple[int, str]:
         number = next(self._numbers)
-        return number, self._storage.ids.create(number)
+        return number, self.ids.create(number)
+
+    @property
+    def has_decisions(self) -> bool:
+        return bool(self._decisions)
 
     def write(self, event: events.Event, observation: Observation | None = None) -> int:
         self._events.append(event)
@@ -281,6 +306,8 @@ class PostgresBatch:
         rows = [row for _, _, row in self._decisions]
         states = [self._storage.territories.encode(self._states[event.territory]) for event in made]
         values = [*map(list, zip(*fields, strict=True)), status, replies, inactive, rows, states]
+        if self._new_key:
+            add_key(self._connection, self._new_key, self._storage.clock())
         for ended, numbers in ((JOINED, joined), (EXPIRED, expired)):
             if numbers:
                 self._connection.execute(END_DECISIONS, [ended, numbers])

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from townlet.decide.clock import ServiceClock
 from townlet.decide.domain import Domain
 from townlet.decide.logs import log_event
 from townlet.decide.service_loop import ServiceLoop
@@ -23,7 +24,7 @@ class ElectedLearner:
     """Stands for election, and trains for as long as this process leads."""
 
     def __init__(
-        self, url: str, domain: Domain, settings: DecideSettings, clock: Callable[[], float], process: str,
+        self, url: str, domain: Domain, settings: DecideSettings, clock: ServiceClock, process: str,
         log_every: int = 0,
     ) -> None:  # fmt: skip
         self._open = partial(PostgresLearner, url, domain, settings, clock)

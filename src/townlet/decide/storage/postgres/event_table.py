@@ -18,7 +18,15 @@ from townlet.errors import TownletError
 
 CHUNK: Final = 1000  # events per round trip
 
-COMPLETE: Final = "transaction < pg_snapshot_xmin(pg_current_snapshot())::text::bigint"
+COMPLETE: Final = """
+    transaction < pg_snapshot_xmin(pg_current_snapshot())::text::bigint + (SELECT transaction_offset FROM service)"""
+# Whether there are events of transactions that this server has not numbered yet: a dump of another one was restored.
+MOVED: Final = """
+    SELECT (SELECT max(transaction) FROM event)
+        >= pg_snapshot_xmax(pg_current_snapshot())::text::bigint + transaction_offset
+    FROM service"""
+CONTINUE: Final = """
+    UPDATE service SET transaction_offset = (SELECT max(transaction) FROM event) RETURNING transaction_offset"""
 READ_ALL: Final = f"""
     SELECT coalesce(after_transaction, transaction), coalesce(after_id, id), body FROM event
     WHERE (after_id IS NOT NULL OR {COMPLETE})
@@ -95,6 +103,19 @@ class EventTable:
     def count_own(self) -> None:
         """Count an event that the learner has written after the last one that was read."""
         self._count(self.position)
+
+
+def is_moved(connection: Connection[Any]) -> bool:
+    """Whether the events were moved to a server that would number the next ones like earlier ones."""
+    return connection.execute(MOVED).fetchone() == (True,)
+
+
+def continue_transactions(connection: Connection[Any]) -> None:
+    """Number transactions from the last one of the events on, after they were moved to another server."""
+    if is_moved(connection):
+        (offset,) = connection.execute(CONTINUE).fetchone() or (0,)
+        number = f"pg_current_xact_id()::text::bigint + {int(offset)}"
+        connection.execute(f"ALTER TABLE event ALTER COLUMN transaction SET DEFAULT ({number})")
 
 
 def _place(connection: Connection[Any], record: int) -> tuple[Position, int]:

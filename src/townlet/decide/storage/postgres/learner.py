@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any, Final
 
+from psycopg import Connection
+
 from townlet.decide import events
+from townlet.decide.clock import PAUSE, ServiceClock, log_pause
 from townlet.decide.domain import Domain, Observation
 from townlet.decide.join import EXPIRED
-from townlet.decide.recovery import recover
+from townlet.decide.recovery import recover, require_start
 from townlet.decide.settings import DecideSettings, settings_hash
 from townlet.decide.state import ServiceState
 from townlet.decide.storage import snapshots
 from townlet.decide.storage.availability import StorageUnavailable
-from townlet.decide.storage.postgres.database import Database
+from townlet.decide.storage.postgres.database import NOW, Database
 from townlet.decide.storage.postgres.event_table import EventTable, Position
+from townlet.decide.storage.postgres.processes import LEARNER
 from townlet.decide.storage.postgres.reports import LOCK_TERRITORIES
 from townlet.decide.storage.postgres.retention import remove_old_rows, set_base
 from townlet.decide.storage.postgres.rows import lock_key
@@ -38,6 +42,10 @@ EXPIRE: Final = f"""
         SELECT number FROM decision WHERE status = 0 AND (at < %s OR number = ANY(%s))
         ORDER BY at LIMIT {MAX_EXPIRED} FOR UPDATE SKIP LOCKED)
     RETURNING number"""
+SILENT: Final = f"SELECT {NOW} - extract(epoch FROM seen)::float8 FROM process WHERE id = '{LEARNER}'"
+DELAY: Final = """
+    UPDATE decision SET at = at + %s WHERE number IN (
+        SELECT number FROM decision WHERE status = 0 AND at <= %s FOR UPDATE SKIP LOCKED)"""
 REMOVE_SNAPSHOTS: Final = f"""
     DELETE FROM snapshot
     WHERE record NOT IN (SELECT record FROM snapshot ORDER BY record DESC LIMIT {KEPT_SNAPSHOTS})"""
@@ -50,9 +58,7 @@ OLDEST_PENDING: Final = "SELECT number FROM decision WHERE status = 0 ORDER BY a
 class PostgresLearner:
     """The state, trainer and versions of the leading learner; every write carries the epoch of its leadership."""
 
-    def __init__(
-        self, url: str, domain: Domain, settings: DecideSettings, clock: Callable[[], float], epoch: int
-    ) -> None:
+    def __init__(self, url: str, domain: Domain, settings: DecideSettings, clock: ServiceClock, epoch: int) -> None:
         self.domain, self.settings, self.clock, self.epoch = domain, settings, clock, epoch
         self.gate_hash = settings_hash(settings.gate)
         self.lock = threading.RLock()
@@ -64,15 +70,16 @@ class PostgresLearner:
         with self._database.transaction() as connection:
             require_epoch(connection, epoch)
             (log_id,) = connection.execute("SELECT id FROM service").fetchone() or ("",)
+            (silent,) = connection.execute(SILENT).fetchone() or (0.0,)
         self._log_id = str(log_id)
+        # The clock's offset when pending decisions were last checked, as if the former learner had used this clock.
+        self._checked = clock.offset - silent
         if not self._table.base():
-            first = next(self._table.events())
-            assert isinstance(first, events.ServiceStarted)
-            self.state.configure(first)
+            self.state.configure(require_start(self._table))
         self.trainer = Trainer(domain, self.state)
         template = domain.policies[settings.policy].build(Streams(0).torch("empty"), settings.options)
         archive = VersionTable(self._database, epoch)
-        self.versions = VersionStore(archive, template, settings.versions, log_id=self._log_id)
+        self.versions = VersionStore(archive, template, settings.versions, clock, log_id=self._log_id)
         recover(self._table, self._newest_snapshot(), self.state, self.trainer, self.versions)
 
     def _newest_snapshot(self) -> Snapshot | None:
@@ -107,11 +114,13 @@ class PostgresLearner:
         now, memory = self.clock(), self.settings.memory
         with self._database.transaction() as connection:
             require_epoch(connection, self.epoch)
+            self._skip_pause(connection, now)
             surplus = connection.execute(OLDEST_PENDING, [max_pending(self.domain, memory)]).fetchall()
             expired = connection.execute(EXPIRE, [now - memory.expire_after, [n for (n,) in surplus]]).fetchall()
             if expired:
                 event = events.DecisionsExpired(now, sorted(number for (number,) in expired))
                 connection.execute("INSERT INTO event (body) VALUES (%s)", [events.encode(event).decode()])
+        self._checked = self.clock.offset
         if names := self.state.surplus_territories:
             with self._database.transaction() as connection:
                 connection.execute(LOCK_TERRITORIES, [sorted(map(lock_key, names))])
@@ -120,6 +129,13 @@ class PostgresLearner:
                 evicted = events.encode(events.TerritoriesEvicted(names)).decode()
                 connection.execute("INSERT INTO event (body) VALUES (%s)", [evicted])
         self._apply_tail()
+
+    def _skip_pause(self, connection: Connection[Any], now: float) -> None:
+        """Let decisions wait longer by the time without a learner, or by which the clock of the server was changed."""
+        pause = self.clock.offset - self._checked
+        # Decisions may have been made after the last report of the former learner, in less time than PAUSE.
+        if pause > PAUSE and connection.execute(DELAY, [pause, now - pause + PAUSE]).rowcount:
+            log_pause(pause)
 
     def _apply_tail(self) -> None:
         try:

@@ -10,20 +10,25 @@ from typing import Any, Final
 
 from psycopg import Connection
 
+from townlet.decide.clock import ServiceClock
 from townlet.decide.service_loop import ServiceLoop
-from townlet.decide.storage.postgres.database import Database
+from townlet.decide.storage import StorageNotice
+from townlet.decide.storage.postgres.database import Database, synchronize
 from townlet.decide.storage.postgres.event_table import Position
 from townlet.decide.storage.versions import VersionStore
+from townlet.runs.provenance import differences
 
 POLL_SECONDS: Final = 0.25  # between two checks for another serving version
 REPORT_SECONDS: Final = 1.0
+RUNNING_SECONDS: Final = 5.0  # after which a process that reports nothing may have ended
 FORGET_SECONDS: Final = 60  # after which a process that reports nothing is no longer listed
 LEARNER: Final = "learner"  # id of the row with the report of the leading learner
 
 REPORT: Final = """
-    INSERT INTO process (id, role, host, status) VALUES (%s, %s, %s, %s)
+    INSERT INTO process (id, role, host, status, settings) VALUES (%s, %s, %s, %s, %s)
     ON CONFLICT (id) DO UPDATE SET role = excluded.role, host = excluded.host, status = excluded.status, seen = now()"""
-READ: Final = "SELECT id, role, host, extract(epoch FROM now() - seen)::float8, status FROM process ORDER BY started"
+READ: Final = """
+    SELECT id, role, host, extract(epoch FROM now() - seen)::float8, status, settings FROM process ORDER BY started"""
 # Events of deciders after a position, and the age of the oldest of them.
 LAG: Final = """
     SELECT count(*), 1000 * coalesce(extract(epoch FROM clock_timestamp() - min(at)), 0)::float8 FROM event
@@ -34,14 +39,19 @@ FORGET: Final = f"DELETE FROM process WHERE seen < now() - interval '{FORGET_SEC
 class ProcessReports:
     """A thread that reports this process and reads the reports of all; nothing else waits for it."""
 
-    def __init__(self, url: str, id: str, role: str, versions: VersionStore) -> None:
+    def __init__(
+        self, url: str, id: str, role: str, versions: VersionStore, clock: ServiceClock, settings: str
+    ) -> None:
+        """`settings`: those of this process, as JSON."""
         self._database, self._versions, self.id, self.role = Database(url, "processes"), versions, id, role
+        self._clock, self._settings = clock, settings
         self.status: Callable[[], Mapping[str, Any]] = dict  # what this process reports
         self.learner_status: Callable[[], Mapping[str, Any] | None] = lambda: None  # the same as the leading learner
         self.learner_position: Callable[[], Position | None] = lambda: None  # the last event applied, while it leads
         self._serving: int | None = None  # the version that served at the last check
         self._adoption_ms: float | None = None  # from the last change of the serving version until it served here
         self.processes: list[dict[str, Any]] = []  # all processes, the oldest first
+        self.notices: list[StorageNotice] = []  # processes with other settings
         self.learner: dict[str, Any] = {}  # the last report of a leading learner
         self.learner_age: float | None = None  # seconds since that report; None: there was none
         self.refreshed = time.monotonic()  # when what serves was last read
@@ -67,7 +77,7 @@ class ProcessReports:
         serving = self._versions.serving.version if self._versions.serving else 0
         if self._serving not in (None, serving):
             at = next((change.at for change in reversed(self._versions.history) if change.applied), None)
-            self._adoption_ms = None if at is None else max(0.0, 1000 * (time.time() - at))
+            self._adoption_ms = None if at is None else max(0.0, 1000 * (self._clock() - at))
         self._serving = serving
 
     def _lag(self, connection: Connection[Any]) -> dict[str, float | None]:
@@ -81,16 +91,26 @@ class ProcessReports:
         host = f"{socket.gethostname()}"
         status, learner = self.status(), self.learner_status()
         with self._database.transaction() as connection:
+            synchronize(self._clock, connection)
             own = json.dumps({**status, **self._lag(connection)})
-            connection.execute(REPORT, [self.id, self.role, host, own])
+            connection.execute(REPORT, [self.id, self.role, host, own, self._settings])
             if learner is not None:
-                connection.execute(REPORT, [LEARNER, "learn", host, json.dumps(learner)])
+                connection.execute(REPORT, [LEARNER, "learn", host, json.dumps(learner), self._settings])
             connection.execute(FORGET)
             rows = connection.execute(READ).fetchall()
-        listed = []
-        for id, role, host, age, status in rows:
+        listed, notices = [], []
+        for id, role, host, age, status, settings in rows:
             if id == LEARNER:
                 self.learner, self.learner_age = json.loads(status), age
             else:
                 listed.append({"id": id, "role": role, "host": host, "seen_seconds_ago": age, **json.loads(status)})
-        self.processes = listed
+                if age < RUNNING_SECONDS and settings not in ("", self._settings):
+                    notices.append(_other_settings(f"{id} ({role})", json.loads(self._settings), json.loads(settings)))
+        self.processes, self.notices = listed, notices
+
+
+def _other_settings(process: str, own: Mapping[str, Any], other: Mapping[str, Any]) -> StorageNotice:
+    """A notice about a process that was started with other settings."""
+    listed = ", ".join(f"{name} is {there}, here {here}" for name, here, there in differences(own, other))
+    what = f"Process {process} has other settings: {listed}"
+    return StorageNotice("settings", what, "Start all processes with the same settings.", critical=False)

@@ -18,8 +18,9 @@ LOCK_TERRITORIES: Final = "SELECT pg_advisory_xact_lock(key) FROM (SELECT unnest
 INSERT_EVENTS: Final = "INSERT INTO event (body) SELECT string_to_table(%s, E'\\n')"
 READ_TERRITORIES: Final = "SELECT territory FROM decision WHERE number = ANY(%s)"
 READ_DECISIONS: Final = """
-    SELECT number, territory, status, digest, client, at, game_time, action, inactive, observation FROM decision
-    WHERE number = ANY(%s) OR number = ANY(ARRAY(
+    SELECT number, territory, status, digest, client, at, game_time, action, inactive, observation,
+        CASE WHEN number = ANY(%s) THEN reply END
+    FROM decision WHERE number = ANY(%s) OR number = ANY(ARRAY(
         SELECT (SELECT number FROM decision WHERE territory = name ORDER BY game_time DESC, number DESC LIMIT 1)
         FROM unnest(%s::text[]) AS name))
     ORDER BY number FOR UPDATE"""
@@ -44,6 +45,7 @@ class StoredDecision:
     action: int
     inactive: bool
     observation: bytes | None
+    reply: str | None  # if a report names the decision by its id
 
 
 class ReportBatch:
@@ -62,7 +64,7 @@ class ReportBatch:
         names = [target.id for target in targets if target.by_territory]
         locked = {*names, *(name for (name,) in connection.execute(READ_TERRITORIES, [numbers]))}
         connection.execute(LOCK_TERRITORIES, [sorted(map(lock_key, locked))])
-        rows = connection.execute(READ_DECISIONS, [numbers, names], binary=True)
+        rows = connection.execute(READ_DECISIONS, [numbers, numbers, names], binary=True)
         self._decisions = {decision.number: decision for decision in (StoredDecision(*row) for row in rows)}
 
     def reported(self, targets: Sequence[ReportTarget]) -> Iterator[PostgresReport | None]:
@@ -72,6 +74,8 @@ class ReportBatch:
             last[one.territory] = one
         for target in targets:
             found = last.get(target.id) if target.by_territory else self._decisions.get(self._targets[target] or 0)
+            if found and not target.by_territory and target.id not in (found.reply or ""):
+                found = None  # the number is that of another decision: the id was forged, or its decision was lost
             yield None if found is None else PostgresReport(self, found)
 
     def store(self) -> None:
@@ -90,7 +94,7 @@ class PostgresReport:
         self._batch, self._decision = batch, decision
         self.status, self.client, self.at = decision.status, decision.client, decision.at
         self.pending = self.status == NONE
-        self.inactive = self.pending and decision.inactive
+        self.inactive = decision.inactive
 
     def join(self, value: float, how: str) -> int:
         decision, failed = self._decision, how == "failed"

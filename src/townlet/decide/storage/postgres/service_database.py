@@ -11,7 +11,7 @@ from psycopg import Connection
 
 from townlet.decide.events import Event
 from townlet.decide.storage.postgres.database import SERVING_LOCK, Database, require_tables, without_password
-from townlet.decide.storage.postgres.event_table import EventTable
+from townlet.decide.storage.postgres.event_table import EventTable, is_moved
 from townlet.decide.storage.postgres.verify import verify
 from townlet.decide.storage.postgres.versions import VersionTable
 from townlet.decide.storage.serving_log import ServingChange, serving_summary
@@ -33,6 +33,8 @@ class ServiceDatabase:
             with self.database.transaction() as connection:
                 require_tables(connection, url)
                 row = connection.execute("SELECT id FROM service").fetchone()
+                # No process has served a database since it was moved, so all events are complete.
+                self._moved = is_moved(connection)
             if row is None:
                 what = f"{without_password(url)} holds no decisions"
                 raise TownletError(what, "name the database of a service with --storage")
@@ -52,7 +54,7 @@ class ServiceDatabase:
 
     def events(self, after: int = 0) -> Iterator[Event]:
         """All events after a record."""
-        return EventTable(self.database).events(after)
+        return EventTable(self.database, visible=self._moved).events(after)
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:

@@ -1,12 +1,11 @@
-"""What identifies the service: the id of its log, the keys of its decision ids, and its settings."""
+"""What identifies the service: the id of its log, its settings, and the keys of its decision ids."""
 
 from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Sequence
 from operator import attrgetter
-from typing import Any
+from typing import Any, Final
 
 from psycopg import Connection
 
@@ -15,11 +14,17 @@ from townlet.decide.domain import Domain
 from townlet.decide.settings import DecideSettings, settings_model
 from townlet.decide.state import FIXED_SETTINGS
 from townlet.decide.storage.postgres.database import Database, migrate, without_password
+from townlet.decide.storage.postgres.event_table import continue_transactions
 from townlet.errors import TownletError
 
+# As `events.encode` of a `ServiceStarted`. The lock excludes that another process changes the settings meanwhile.
+INSERT_START: Final = """
+    INSERT INTO event (body)
+    SELECT json_build_array('servicestarted', %s::text, settings::json, %s::float8, %s::text) FROM service FOR SHARE"""
 
-def open_service(database: Database, domain: Domain, settings: DecideSettings, at: float) -> list[tuple[int, str]]:
-    """Create the service in an empty database, or adopt new settings; returns the keys of its decision ids."""
+
+def open_service(database: Database, domain: Domain, settings: DecideSettings, at: float) -> None:
+    """Create the service in an empty database, or adopt new settings."""
     migrate(database)
     text = encode_settings(settings)
     with database.transaction() as connection:
@@ -27,15 +32,13 @@ def open_service(database: Database, domain: Domain, settings: DecideSettings, a
         connection.execute("LOCK TABLE service IN EXCLUSIVE MODE")
         row = connection.execute("SELECT settings FROM service").fetchone()
         if row is None:
-            create_service(connection, secrets.token_hex(16), settings, [(1, secrets.token_hex(16))])
+            create_service(connection, secrets.token_hex(16), settings)
         else:
             _check_settings(json.loads(row[0]), domain, settings, without_password(database.url))
-            if row[0] != text:
-                connection.execute("UPDATE service SET settings = %s", [text])
-        keys = connection.execute("SELECT first, key FROM decision_key ORDER BY first").fetchall()
+            continue_transactions(connection)
         if row is None or row[0] != text:
-            add_start(connection, keys[-1][1], settings, at)
-        return keys
+            connection.execute("UPDATE service SET settings = %s", [text])
+            add_key(connection, secrets.token_hex(16), at)
 
 
 def encode_settings(settings: DecideSettings) -> str:
@@ -43,19 +46,14 @@ def encode_settings(settings: DecideSettings) -> str:
     return json.dumps(settings.model_dump(mode="json"), sort_keys=True)
 
 
-def create_service(
-    connection: Connection[Any], id: str, settings: DecideSettings, keys: Sequence[tuple[int, str]]
-) -> None:
-    """Store what identifies a service: the id of its log, and the keys of its decision ids."""
+def create_service(connection: Connection[Any], id: str, settings: DecideSettings) -> None:
+    """Store the id of the log, and the settings."""
     connection.execute("INSERT INTO service (id, settings) VALUES (%s, %s)", [id, encode_settings(settings)])
-    for first, key in keys:
-        connection.execute("INSERT INTO decision_key (first, key) VALUES (%s, %s)", [first, key])
 
 
-def add_start(connection: Connection[Any], key: str, settings: DecideSettings, at: float) -> None:
-    """Store the event of a start with these settings."""
-    started = events.ServiceStarted(key, settings.model_dump(mode="json"), at, events.SCHEMA)
-    connection.execute("INSERT INTO event (body) VALUES (%s)", [events.encode(started).decode()])
+def add_key(connection: Connection[Any], key: str, at: float) -> None:
+    """Store the event of a start, with a key for decision ids and with the settings that apply already."""
+    connection.execute(INSERT_START, [key, at, events.SCHEMA])
 
 
 def _check_settings(stored: dict[str, object], domain: Domain, settings: DecideSettings, where: str) -> None:

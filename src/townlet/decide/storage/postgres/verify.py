@@ -14,7 +14,7 @@ from psycopg import Connection
 from townlet.decide.state import ServiceState
 from townlet.decide.storage.consistency import EventChecker, check_events, check_snapshots, check_versions
 from townlet.decide.storage.postgres.database import Database, durability_problem, without_password
-from townlet.decide.storage.postgres.event_table import EventTable
+from townlet.decide.storage.postgres.event_table import EventTable, is_moved
 from townlet.decide.storage.postgres.rows import observation_format, territory_format
 from townlet.decide.storage.serving_log import NOTHING_SERVES, ServingChange
 from townlet.decide.storage.snapshots import Snapshot
@@ -96,6 +96,8 @@ def _check_order(report: IntegrityReport, connection: Connection[Any]) -> None:
     (early,) = connection.execute(DISORDER).fetchone() or (0,)
     problem = f"{early} events were written by a learner that had applied less than the one before it" if early else ""
     report.add("order of the events", problem, "each learner continued where the one before it ended")
+    if is_moved(connection):
+        report.note("server", "another one stored the events; the next start continues their numbers")
 
 
 def _check_decisions(report: IntegrityReport, connection: Connection[Any], state: ServiceState) -> None:
