@@ -97,9 +97,7 @@ def visit(opened: Opened, visits: int, sites: int = 2) -> None:
             opened.service.versions.refresh()
 
 
-def open_at(
-    where: str | Path, words: Sequence[str] = (), domain: str = "bandit-ads", clock: Any = None
-) -> Opened:
+def open_at(where: str | Path, words: Sequence[str] = (), domain: str = "bandit-ads", clock: Any = None) -> Opened:
     """Open the service in this folder or database, and serve a first version."""
     arguments = DOMAINS[domain], load_settings(domain, [*QUICK, *words], DOMAINS), clock or Clock()
     one = open_postgres(str(where), *arguments) if is_url(where) else open_file(Path(where), *arguments)
