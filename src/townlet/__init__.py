@@ -35,9 +35,10 @@ NOISY_TV = "NoisyTV-v0"
 
 
 def allow_code() -> None:
-    """Allow recipes and runs to execute the Python files and modules they name, in this process.
+    """Allow recipes and runs to execute the Python files and modules they name, and to name files to environments.
 
-    Review these files first: they can do anything. This is `--allow-code` of the command line.
+    This holds in this process. Review these files first: they can do anything. It is `--allow-code` of the command
+    line.
     """
     from townlet.config import user_code
 

@@ -21,6 +21,13 @@ from townlet.interfaces.vec_env import Continuous
 from townlet.rng import Streams
 from townlet.tasks.evaluation import RandomPolicy
 
+
+@pytest.fixture(autouse=True)
+def _permit_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some arguments of the environments below are texts."""
+    monkeypatch.setattr("townlet.config.user_code._permitted", True)
+
+
 ENDLESS = float(np.finfo(np.float32).max)
 SHORT = ["--steps", "200", "evaluation.episodes=2", "metrics.report=false", "metrics.tensorboard=false"]
 QUICK = ["rows=2", "agent.n_steps=16", *SHORT]

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from townlet.child_processes import townlet_command
 from townlet.cli.console import echo, echo_err, out
 from townlet.cli.options import NO_TOKEN, ROOT, AllowCode, Host, NoToken, Root, TokenFile, port_option, program_name
 from townlet.errors import TownletError
@@ -151,9 +152,7 @@ def page_server(
     runs = [run.name, *([other.name] if other else [])]
     arguments = ["live", *runs, "--root", str(run.path.parent), "--host", host, "--called", program_name()]
     arguments += ["--with-parent", *([] if port is None else ["--port", str(port)]), *(["--open"] if show else [])]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "townlet", *arguments], stdout=subprocess.PIPE, text=True, start_new_session=True
-    )
+    process = subprocess.Popen(townlet_command(*arguments), stdout=subprocess.PIPE, text=True, start_new_session=True)
     assert process.stdout is not None
     try:
         first_line = process.stdout.readline().split()

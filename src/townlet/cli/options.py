@@ -65,7 +65,7 @@ AllowCode = Annotated[
     typer.Option(
         "--allow-code",
         callback=permit_code,
-        help="Allow recipes to run the Python files they name. Review those files first.",
+        help="Allow recipes to run the Python files they name, and to name files to environments. Review them first.",
     ),
 ]
 Sample = Annotated[

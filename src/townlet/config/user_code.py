@@ -84,7 +84,7 @@ def load_source(source: str) -> ModuleType:
         return sys.modules[_module_name(Path(source).resolve())]
     try:
         return import_module(source)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         file = f"{source.replace('.', '/')}.py"
         missing = isinstance(error, ImportError) and error.name == source.partition(".")[0]
         other = f"name the file instead: {file}" if Path(file).is_file() else "install its package"

@@ -31,6 +31,7 @@ MUJOCO_ATTRIBUTES: Final = frozenset({"model", MUJOCO_DATA, "mujoco_renderer"})
 # Serialized simulators are prefixed with their length, and padded to whole pages.
 LENGTH_BYTES: Final = 8
 PAGE_BYTES: Final = 4096
+TEXT: Final = (str, bytes)
 
 
 class RowEnv(gym.Wrapper[Any, Any, Any, Any]):
@@ -43,6 +44,13 @@ class RowEnv(gym.Wrapper[Any, Any, Any, Any]):
         super().__init__(env)
         self.action_names = action_names
         self._initial_digests = table_digests(env) or {}
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Step the environment; raises TypeError for a reward that NumPy would parse."""
+        result = self.env.step(action)
+        if isinstance(result[1], TEXT):
+            raise TypeError(f"the reward is {result[1]!r}, not a number")
+        return result
 
     @property
     def exact(self) -> bool:

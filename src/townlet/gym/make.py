@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import multiprocessing
 from typing import Any, Final, NamedTuple
 
 import gymnasium as gym
-from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
+from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 from townlet.config import user_code
 from townlet.errors import TownletError
-from townlet.gym import extras, sources
+from townlet.gym import arguments, extras, sources
 from townlet.gym.row_factory import RowFactory, action_names, construct
+from townlet.gym.row_processes import RowProcesses
 from townlet.gym.settings import GymSettings
+from townlet.gym.sources import EnvName
 from townlet.gym.vector_env import GymVecEnv
 from townlet.gym.wrappers.spec import ActionMaskSpec, ClipRewardSpec, StickyActionsSpec
 from townlet.gym.wrappers.transforms import FrameStack, ObservationTransform, RunningNormalize, StaticNormalize
 
-# A process that has run Numba kernels cannot fork safely. A fork server can; it imports the modules once for all rows.
-START_METHOD: Final = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
-PRELOADED: Final = ["__main__", "townlet.gym.row_factory"]
 DEFAULT_FPS: Final = 30
 ATARI_SCREEN: Final = (210, 160)
 USE_SEPARATE_ROWS: Final = "write vectorization: sync or async"
@@ -39,23 +37,26 @@ def registered_limit(id: str, settings: GymSettings) -> int | None:
 
 def render_info(id: str, settings: GymSettings) -> RenderInfo:
     """Render modes and frame rate of `id`; makes one row."""
-    env = _row_factory(id, settings, None)()
+    env = row_factory(id, settings)()
     metadata = env.metadata
     env.close()
     fps = max(1, round(float(metadata.get("render_fps") or DEFAULT_FPS)))
     return RenderInfo(tuple(metadata.get("render_modes") or ()), fps)
 
 
-def _row_factory(id: str, settings: GymSettings, render_mode: str | None) -> RowFactory:
+def row_factory(id: str, settings: GymSettings, render_mode: str | None = None) -> RowFactory:
+    """The factory of rows of an environment; raises TownletError if it may not be made."""
     _prepare(id, settings)
     return RowFactory(id, settings, render_mode, user_code.executed_files())
 
 
 def _prepare(id: str, settings: GymSettings) -> None:
-    """Execute the files of user-defined wrappers, which may register environments, and check that `id` is available."""
+    """Execute the files of user-defined wrappers, which may register environments, and check that `id` may be made."""
     for file in settings.wrapper_files:
         user_code.execute_if_permitted(file)
     sources.require(id, settings.source)
+    if not sources.is_registered_object(EnvName(settings.source or "", id)):
+        arguments.require_harmless(id, settings.kwargs)
 
 
 def make_vec(
@@ -70,7 +71,7 @@ def make_vec(
         settings = settings.model_copy(update={"vectorization": "sync"})
     if rows < 1:
         raise TownletError(f"an environment cannot have {rows} rows", "give at least 1")
-    factory = _row_factory(id, settings, render_mode)
+    factory = row_factory(id, settings, render_mode)
     vec: VectorEnv[Any, Any, Any]
     if native := _is_native(id, settings, render_mode):
         vec, names = _make_native(factory, rows), None
@@ -111,7 +112,7 @@ def without_autoreset_steps(id: str, settings: GymSettings) -> GymSettings:
     return settings.model_copy(update={"vectorization": "sync"}) if native else settings
 
 
-def _make_rows(factory: RowFactory, rows: int) -> SyncVectorEnv | AsyncVectorEnv:
+def _make_rows(factory: RowFactory, rows: int) -> SyncVectorEnv | RowProcesses:
     """Separate environments, stepped one after the other or in one process each."""
     autoreset = AutoresetMode.SAME_STEP if factory.render_mode is None else AutoresetMode.NEXT_STEP
     family = extras.family(factory.id)
@@ -122,8 +123,7 @@ def _make_rows(factory: RowFactory, rows: int) -> SyncVectorEnv | AsyncVectorEnv
         if factory.settings.is_local:
             raise sources.not_importable(factory.id, "write vectorization: sync")
         factory().close()  # so that errors are raised in this process
-        multiprocessing.set_forkserver_preload(PRELOADED)
-        return AsyncVectorEnv([factory] * rows, copy=False, context=START_METHOD, autoreset_mode=autoreset)
+        return construct(factory.id, lambda: RowProcesses(factory, rows, autoreset))
     vec = SyncVectorEnv([factory] * rows, copy=False, autoreset_mode=autoreset)
     if len({id(env.unwrapped) for env in vec.envs}) < rows:
         vec.close()

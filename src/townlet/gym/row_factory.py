@@ -44,7 +44,7 @@ ACTION_NAMES: Final = {
 # Exceptions that environments raise for unsuitable arguments.
 CONSTRUCTION_ERRORS: Final = (
     TypeError, ValueError, AssertionError, LookupError, ImportError, OSError, AttributeError, RuntimeError,
-    gym.error.Error,
+    gym.error.Error, SystemExit, EOFError,
 )  # fmt: skip
 
 

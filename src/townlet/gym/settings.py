@@ -30,7 +30,9 @@ class GymSettings(StrictModel):
         "or function in it, or an id that it registers. Runs only with --allow-code.",
     )
     kwargs: dict[str, Any] = Field(
-        default_factory=dict, description="Passed to the environment, as by gymnasium.make: {gravity: -5.0}."
+        default_factory=dict,
+        description="Passed to the environment, as by gymnasium.make: {gravity: -5.0}. Most texts need "
+        "--allow-code, because they may be paths.",
     )
     vectorization: Literal["auto", "sync", "async", "native"] = Field(
         "auto",

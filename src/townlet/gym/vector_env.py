@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any, Final
@@ -16,6 +17,7 @@ from torch import Tensor
 from townlet.errors import EnvironmentFailed, TownletError
 from townlet.gym.env_state import EnvSaver
 from townlet.gym.row_factory import describe_exception
+from townlet.gym.row_processes import RowProcesses
 from townlet.gym.spaces import Floats, ObservationEncoder, action_encoder, actions_from_space
 from townlet.gym.wrappers.actions import ActionMasks
 from townlet.gym.wrappers.spec import ActionMaskSpec
@@ -28,7 +30,12 @@ from townlet.window import INSTALL_PYGAME
 
 SEED_RANGE: Final = 2**31  # accepted by every family of environments
 FINITE_CHECK_LIMIT: Final = 4096  # larger observations are assumed to be images, which are always finite
+CHECK_EVERY: Final = 64  # steps between checks of rewards and bounds
+NUMERIC: Final = "biuf"  # kinds of NumPy types
 Bools = NDArray[np.bool_]
+
+logger = logging.getLogger(__name__)
+_outside_warned: set[str] = set()  # environments whose observations were outside of their space
 
 
 class GymVecEnv:
@@ -56,7 +63,7 @@ class GymVecEnv:
         self._encoder = ObservationEncoder(vec.single_observation_space, name)
         self.actions = actions_from_space(vec.single_action_space, action_names, name)
         self._encode_actions = action_encoder(vec.single_action_space, self.rows)
-        self._saver = EnvSaver(vec)
+        self._saver: EnvSaver = self._call("reset", EnvSaver, vec)
         self.exact = self._saver.exact
         self._masks = ActionMasks(mask, self.rows, self.actions.choices, name)
         self._raw: Floats = np.zeros((self.rows, self._encoder.layout.size), np.float32)
@@ -70,6 +77,7 @@ class GymVecEnv:
             np.zeros(self.rows, np.bool_) for _ in range(4)
         )
         self._seed: int | None = None
+        self._steps = 0
         self._restarts = 0  # number of restores that had to start new episodes
         self._step = self._read_step()
         no_rows = torch.zeros(0, dtype=torch.int64, device=device)
@@ -126,6 +134,9 @@ class GymVecEnv:
             row, index = np.argwhere(~np.isfinite(self._raw))[0].tolist()  # a NaN would spread to all weights
             error = ValueError(f"value {index} of the observation of row {row} is {self._raw[row, index]}")
             raise self._failed("step", error) from error
+        if self._steps % CHECK_EVERY == 0:
+            self._check_values(reward)
+        self._steps += 1
         self._masks.read(info)
         rows = np.flatnonzero(self._done)
         final_obs, mask = self._raw[:0], self._masks.current[:0]
@@ -154,12 +165,31 @@ class GymVecEnv:
             package, _, advice = str(error).partition(", ")
             fix = INSTALL_PYGAME if "pygame" in package else advice
             raise TownletError(f"{self.name} cannot be rendered: {package}", fix) from error
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise self._failed(name, error) from error
 
-    def _failed(self, name: str, error: Exception) -> EnvironmentFailed:
-        what = f"{self.name} failed in {name}(): {describe_exception(error)}"
+    def _failed(self, name: str, error: BaseException) -> EnvironmentFailed:
+        ended = None
+        if isinstance(self.vec, RowProcesses) and isinstance(error, EOFError | OSError):
+            ended = self.vec.ended()
+        what = f"{self.name} failed in {name}(): {ended or describe_exception(error)}"
         return EnvironmentFailed(what, "fix the environment")
+
+    def _check_values(self, reward: Any) -> None:
+        """Raise for rewards that are no numbers; warn once of values outside of the observation space."""
+        if np.asarray(reward).dtype.kind not in NUMERIC:
+            error = TypeError(f"the rewards are {reward!r}, not numbers")
+            raise self._failed("step", error) from error
+        if self.name in _outside_warned or self._raw.shape[1] > FINITE_CHECK_LIMIT:
+            return
+        low, high = self._encoder.low, self._encoder.high
+        outside = (self._raw < low) | (self._raw > high)
+        if outside.any():
+            _outside_warned.add(self.name)
+            row, index = np.argwhere(outside)[0].tolist()
+            value = f"value {index} of the observation of row {row} is {self._raw[row, index]:g}"
+            bounds = f"the bounds {low[index]:g} and {high[index]:g} of the observation space"
+            logger.warning("%s: %s, outside of %s.", self.name, value, bounds)
 
     def _mark_autoreset(self) -> Bools:
         """Clear the results of rows that only reset in this step; returns the mask of these rows [N]."""
@@ -223,7 +253,7 @@ class GymVecEnv:
         state: dict[str, Any] = {"rows": self.rows, "seed": self._seed, "restarts": self._restarts}
         state |= {"transforms": transforms, "interface": self._interface_hash()}
         if self.exact and self._seed is not None:
-            state |= {**clone_state(self._buffers()), "environments": self._saver.state()}
+            state |= {**clone_state(self._buffers()), "environments": self._call("state", self._saver.state)}
         return state
 
     def _buffers(self) -> dict[str, NDArray[Any]]:
@@ -243,7 +273,7 @@ class GymVecEnv:
         if not exact:
             self._restarts += 1
             return self._reset_rows(Streams(self._seed).key(f"begun anew {self._restarts}"))
-        self._saver.restore(saved["environments"])
+        self._call("restore", self._saver.restore, saved["environments"])
         for name, buffer in self._buffers().items():
             copy_tensor(torch.from_numpy(buffer), get_part(saved, name, "environment"), f"{self.name}: {name}")
         return self._current_obs()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import secrets
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Iterable
 from contextlib import suppress
@@ -19,6 +18,7 @@ from typing import Any, Final
 from fastapi import APIRouter, Request
 from pydantic import Field
 
+from townlet.child_processes import townlet_command
 from townlet.errors import TownletError
 from townlet.live.messages import Message
 from townlet.live.world_editing import free_name, require_valid_world, save_world, store_world
@@ -119,11 +119,10 @@ class TrainingJobs:
             if sum(job.state == "running" for job in self._jobs) >= MAX_RUNNING:
                 raise TownletError("a training is already running", "wait until it ends, or stop it")
             world = self._save(request)
-            command = [
-                sys.executable, "-m", "townlet", "train", f"{world}:{request.variant}",
-                f"budget.env_steps={request.env_steps}", f"budget.minutes={MAX_MINUTES}", "--root", str(self._root),
-                "--quiet", "--with-parent",
-            ]  # fmt: skip
+            command = townlet_command(
+                "train", f"{world}:{request.variant}", f"budget.env_steps={request.env_steps}",
+                f"budget.minutes={MAX_MINUTES}", "--root", str(self._root), "--quiet", "--with-parent",
+            )  # fmt: skip
             process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                 start_new_session=True,

@@ -18,10 +18,10 @@ from townlet.agents.agent import Agent, no_interrupt
 from townlet.curriculum.curriculum import Curriculum
 from townlet.distributed.process_group import SINGLE_PROCESS, ProcessGroup
 from townlet.errors import TownletError
-from townlet.gym import extras, sources
+from townlet.gym import extras
 from townlet.gym.contract import check_contract
-from townlet.gym.make import RenderInfo, make_vec, registered_limit, render_info
-from townlet.gym.row_factory import RowFactory, construct
+from townlet.gym.make import RenderInfo, make_vec, registered_limit, render_info, row_factory
+from townlet.gym.row_factory import construct
 from townlet.gym.settings import GymSettings
 from townlet.gym.vector_env import GymVecEnv
 from townlet.gym.wrappers.spec import TimeLimitSpec
@@ -58,8 +58,8 @@ class GymTask:
     def check(self) -> None:
         """Make one row and step it, so that a faulty environment is reported before training."""
         if self.settings.source is not None:
-            sources.require(self.name, self.settings.source)
-            make = RowFactory(self.name, GymSettings(source=self.settings.source, kwargs=self.settings.kwargs)).make
+            plain = GymSettings(source=self.settings.source, kwargs=self.settings.kwargs)
+            make = row_factory(self.name, plain).make
             self.notes = construct(self.name, lambda: check_contract(make(), self.name))
 
         def step_probe() -> None:

@@ -21,6 +21,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
+from townlet.child_processes import START_METHOD, starting
 from townlet.config import user_code
 from townlet.errors import EXIT_INTERRUPTED, TownletError
 from townlet.gym import sources
@@ -33,8 +34,6 @@ from townlet.train.multi_seed import MultiSeedResult, RunHooks, SeedResult, coll
 from townlet.train.sinks import PlainConsole
 from townlet.train.stop_conditions import STOP_SIGNALS
 
-# A process that has run Numba kernels cannot fork safely. A fork server can; it imports the modules once for all runs.
-START_METHOD: Final = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
 PARENT_ENDED: Final = "the process that started this training has ended"
 LINE_SECONDS: Final = 10.0  # between lines of progress of one run
 Message = str | Run | SeedResult  # a line of progress, the run once it exists, and the result
@@ -149,11 +148,9 @@ class _Processes:
 
     def start(self, job: SeedJob) -> None:
         context: Any = multiprocessing.get_context(START_METHOD)
-        if START_METHOD == "forkserver":
-            multiprocessing.set_forkserver_preload([__name__])
         ours, theirs = context.Pipe(duplex=False)
         process = context.Process(target=_run_job, args=(job, theirs))
-        with _without_main_script():
+        with _without_main_script(), starting([__name__]):
             process.start()
         theirs.close()
         self.running[ours] = job, process

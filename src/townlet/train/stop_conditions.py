@@ -11,7 +11,9 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any, Final
 
+from townlet import child_processes
 from townlet.errors import EXIT_INTERRUPTED
+from townlet.interrupt import stop_requested
 from townlet.recipes.schema import Recipe
 from townlet.runs import snapshots
 from townlet.tasks.evaluation import EvaluationResult
@@ -54,14 +56,17 @@ class SignalHandler:
             self._ignored_repeats -= 1
             return
         if self.requested:
+            child_processes.kill_all()  # rows that hang would stay
             os._exit(EXIT_INTERRUPTED)
         self.requested = True
+        stop_requested.set()
         if self.urgent:
             raise KeyboardInterrupt
 
     def __exit__(self, *error: object) -> None:
         for number, handler in self._previous.items():
             signal.signal(number, handler)
+        stop_requested.clear()
 
 
 @dataclass

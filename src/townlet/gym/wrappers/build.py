@@ -54,7 +54,7 @@ def _custom(env: Env, spec: specs.CustomSpec) -> Env:
     maker = user_code.find_wrapper(spec.wrapper)
     try:
         wrapped = maker(env, **spec.settings)
-    except Exception as error:  # user code may raise anything
+    except (Exception, SystemExit) as error:  # user code may raise anything
         reason = f"{type(error).__name__}: {error}"
         raise TownletError(f"the wrapper '{spec.wrapper}' cannot be made: {reason}", "check its settings") from error
     if not isinstance(wrapped, gym.Env):
