@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Final
 
 from fastapi import FastAPI, Request, WebSocket, WebSocketDisconnect
-from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, Response
+from fastapi.responses import FileResponse, HTMLResponse, JSONResponse
 from fastapi.staticfiles import StaticFiles
 from pydantic import ValidationError
 
 from townlet._version import __version__
+from townlet.config.models import first_error
 from townlet.errors import ConfigError, TownletError
 from townlet.live import protocol, world_editing
 from townlet.live.api import api_router, episode_router
@@ -28,6 +29,7 @@ from townlet.live.tournament import Tournaments, tournament_router
 from townlet.live.training_jobs import TrainingJobs, training_router
 from townlet.live.viewer import Viewer
 from townlet.live.watched_run import NotFound
+from townlet.web.errors import add_error_handlers
 from townlet.web.guard import role_of
 from townlet.web.limits import TokenBucket, WebSocketLimit
 from townlet.web.mailbox import run_until_first
@@ -61,8 +63,7 @@ def make_app(
             await updates
 
     app = FastAPI(title="Townlet", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None)
-    app.add_exception_handler(TownletError, _error_response)
-    app.add_exception_handler(ConfigError, _error_response)
+    add_error_handlers(app, _status_of)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
     app.include_router(api_router(hub, worlds))
     app.include_router(episode_router(hub))
@@ -100,15 +101,10 @@ def make_app(
     return app
 
 
-async def _error_response(_: Request, error: Exception) -> Response:
-    assert isinstance(error, TownletError)
-    first = error.diagnostics[0]
-    status = 400
+def _status_of(error: TownletError) -> int:
     if isinstance(error, NotFound):
-        status = 404
-    elif isinstance(error, TooManyRollouts):
-        status = 429
-    return JSONResponse({"what": first.what, "fix": first.fix}, status)
+        return 404
+    return 429 if isinstance(error, TooManyRollouts) else 400
 
 
 async def _serve_viewer(socket: WebSocket, hub: Hub) -> None:
@@ -149,9 +145,7 @@ async def _handle_message(text: str, viewer: Viewer) -> None:
     try:
         message = protocol.CLIENT_MESSAGE.validate_json(text)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
-        viewer.send(protocol.Error(what=f"{where or 'message'}: {first['msg']}", fix="see /docs/protocol"))
+        viewer.send(protocol.Error(what=first_error(error.errors(), "message"), fix="see /docs/protocol"))
         return
     number = message.number if isinstance(message, protocol.EditWorld) else None
     try:
