@@ -16,8 +16,8 @@ from pydantic import ValidationError
 
 from townlet._version import __version__
 from townlet.config.models import first_error
-from townlet.errors import ConfigError, TownletError
-from townlet.live import protocol, world_editing
+from townlet.errors import TownletError
+from townlet.live import protocol
 from townlet.live.api import api_router, episode_router
 from townlet.live.hub import Hub
 from townlet.live.lessons import lessons_router
@@ -147,30 +147,4 @@ async def _handle_message(text: str, viewer: Viewer) -> None:
     except ValidationError as error:
         viewer.send(protocol.Error(what=first_error(error.errors(), "message"), fix="see /docs/protocol"))
         return
-    number = message.number if isinstance(message, protocol.EditWorld) else None
-    try:
-        if isinstance(message, protocol.EditWorld):
-            await _edit_world(message, viewer)
-        else:
-            await viewer.receive(message)
-    except TownletError as error:
-        first_problem = error.diagnostics[0]
-        viewer.send(protocol.Error(what=first_problem.what, fix=first_problem.fix, number=number))
-    except Exception:  # an error in this program; other viewers and the next messages are still served
-        LOGGER.exception("a message of type %s failed", message.type)
-        what = f"the server failed to handle a message of type {message.type}"
-        viewer.send(protocol.Error(what=what, fix="its log has the details", number=number))
-
-
-async def _edit_world(message: protocol.EditWorld, viewer: Viewer) -> None:
-    """Change and check the text of a world, in a thread: it is too slow for the event loop."""
-    text = None
-    try:
-        if message.change is not None:
-            text = await asyncio.to_thread(world_editing.apply_change, message.text, message.change)
-        world = await asyncio.to_thread(world_editing.parse_world, text or message.text)
-    except ConfigError as error:
-        errors = [world_editing.error_json(one, text or message.text) for one in error.diagnostics]
-        viewer.send(protocol.WorldChecked(number=message.number, errors=errors, text=text))
-    else:
-        await viewer.edit(message, world, text)
+    await viewer.receive(message)

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import signal
 import socket
+import sys
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -32,6 +33,7 @@ from townlet.web.tokens import OPERATOR, Access, OneTimeCodes, Tokens, default_a
 
 ACCEPTS_PER_ITERATION: Final = 64  # connections accepted per iteration of the event loop
 PORTS_TRIED: Final = 20  # from the requested port upwards
+SWITCH_INTERVAL: Final = 5e-4  # seconds between thread switches: answers must not wait for training or computations
 MAX_MESSAGE_BYTES: Final = 1 << 17  # from a client; for a larger message uvicorn closes with 1009
 
 
@@ -104,6 +106,7 @@ class Server:
 
     def run(self, app: ASGIApp, should_stop: Callable[[], bool] | None = None) -> None:
         """Serve as the main program: Ctrl-C, SIGTERM and the end of its terminal (SIGHUP) stop it without an error."""
+        sys.setswitchinterval(SWITCH_INTERVAL)
         logging.getLogger("asyncio").setLevel(logging.ERROR)  # otherwise it warns of every viewer that disconnects
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):  # uvicorn would raise them again after shutdown
