@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,15 @@ import pytest
 from live.conftest import LiveServer, Page
 from townlet.errors import ConfigError, TownletError
 from townlet.live import world_check
-from townlet.live.world_editing import error_json, free_name, interface_changes, palette, parse_world, save_world
+from townlet.live.world_editing import (
+    error_json,
+    free_name,
+    interface_changes,
+    palette,
+    parse_world,
+    save_world,
+    store_world,
+)
 from townlet.runs.folder import Run
 from townlet.town.world.load import from_text, load
 
@@ -165,6 +174,15 @@ def test_messages_after_an_edit_wait_for_it(page: Page, run: Run) -> None:
     assert page.receive("world_checked")["world"] is not None
     assert "edited" in page.receive("episode_start")["label"]
     assert "edited" not in page.receive("episode_start")["label"]
+
+
+def test_worlds_saved_at_once_under_one_name_get_successive_numbers(tmp_path: Path) -> None:
+    texts = [f"extends: town\nmax_steps: {100 + number}\n" for number in range(100)]
+    with ThreadPoolExecutor(16) as pool:
+        paths = list(pool.map(lambda text: store_world(tmp_path, "my-town", text), texts))
+    assert [path.read_text() for path in paths] == texts
+    numbers = sorted(int(path.stem.removeprefix("my-town-") if path.stem != "my-town" else 1) for path in paths)
+    assert numbers == list(range(1, 101))
 
 
 def test_only_trained_agents_need_their_own_world(page: Page, run: Run) -> None:

@@ -28,7 +28,7 @@ from townlet.web.guard import (
     no_body,
 )
 from townlet.web.limits import ConnectionLimiter, raise_descriptor_limit
-from townlet.web.protocols import LimitedHTTP, LimitedWebSocket
+from townlet.web.protocols import LimitedHTTP, LimitedWebSocket, check_uvicorn
 from townlet.web.tokens import OPERATOR, Access, OneTimeCodes, Tokens, default_access
 
 ACCEPTS_PER_ITERATION: Final = 64  # connections accepted per iteration of the event loop
@@ -78,6 +78,7 @@ class Server:
 
     async def serve(self, app: ASGIApp, should_stop: Callable[[], bool] | None = None) -> None:
         """Serve until `stop` is called or `should_stop` returns True."""
+        check_uvicorn(LimitedHTTP, LimitedWebSocket)
         limiter = ConnectionLimiter(self.descriptors.http, self.descriptors.websockets)
         http: Any = partial(LimitedHTTP, limiter=limiter)  # uvicorn creates one for each connection
         websocket: Any = partial(LimitedWebSocket, limiter=limiter)
