@@ -185,6 +185,16 @@ def test_operator_can_pin_and_switch_to_gate_only(server: Process) -> None:
         server.post("/api/decide/pin", version=10**9)
 
 
+@pytest.mark.parametrize("value", [float("inf"), float("nan"), "\ud800", {"\ud800": [float("-inf")]}, "x" * 501])
+@pytest.mark.parametrize("field", ["reason", "version", "\udfff"])
+def test_values_that_json_cannot_hold_are_refused_in_operator_actions(server: Process, field: str, value: Any) -> None:
+    before = server.get("/api/decide/versions")
+    with pytest.raises(urllib.error.HTTPError, match="422") as refused:
+        server.post("/api/decide/pin", **{"version": 1, field: value})
+    assert refused.value.read().startswith(b'{"error":"body')
+    assert server.get("/api/decide/versions")["pinned"] == before["pinned"]
+
+
 async def flood(url: str, frames: int, seed: int) -> None:
     """Random invalid frames, a thousand per connection."""
     rng, left = random.Random(seed), frames

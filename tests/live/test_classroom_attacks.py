@@ -109,6 +109,14 @@ def test_malformed_and_oversized_requests_are_refused(guarded: LiveServer, run: 
     assert send(guarded, route, b" " * (MAX_BODY_BYTES + 1), operator) == 413
 
 
+@pytest.mark.parametrize("value", [float("inf"), float("nan"), "\ud800", {"\ud800": 1}])
+def test_values_that_json_cannot_hold_are_refused(guarded: LiveServer, run: Run, value: Any) -> None:
+    for path, body in CHANGES.items():
+        route, operator = path.replace("RUN", run.name), token_of(guarded, OPERATOR)
+        for field in {*body, "seed", "\udfff"} if not path.endswith("stop") else ():  # it has no body
+            assert send(guarded, route, json.dumps(body | {field: value}).encode(), operator) in (400, 422), field
+
+
 @pytest.mark.parametrize("path", READS)
 def test_reading_needs_a_token_of_either_role(guarded: LiveServer, run: Run, path: str) -> None:
     route = path.replace("RUN", run.name)

@@ -35,7 +35,7 @@ def test_one_computation_at_a_time_though_its_viewers_leave() -> None:
             running -= 1
 
     async def come_and_go() -> None:
-        computations = Computations()
+        computations = Computations("test")
         tasks = [asyncio.create_task(computations.run(work)) for _ in range(6)]
         await asyncio.to_thread(begun.wait, 60)  # the first one runs, the others wait for it
         for task in tasks:
@@ -62,7 +62,7 @@ def test_cancelled_computation_is_interrupted() -> None:
             ended.set()
 
     async def leave() -> None:
-        computations = Computations()
+        computations = Computations("test")
         task = asyncio.create_task(computations.run(work))
         await asyncio.sleep(0.05)
         task.cancel()

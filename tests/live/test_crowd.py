@@ -18,6 +18,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from websockets import Origin
+from websockets.asyncio.client import connect
 
 import warm
 from live.crowd import come_and_go, crowd
@@ -27,6 +29,7 @@ from townlet.runs.metrics_reader import MetricsReader, as_rows
 from townlet.town.episode_recorder import Recording
 
 PROC = Path("/proc")
+PLACES = "".join(f"  - {{name: P{k}, cell: [{k % 20}, {10 + k // 20}]}}\n" for k in range(40))
 pytestmark = pytest.mark.skipif(not (PROC / "self/status").exists(), reason="memory and files are read from /proc")
 
 
@@ -175,3 +178,53 @@ def settled(server: Program) -> tuple[int, int, int]:
     time.sleep(0.5)
     health = server.health()
     return health["tasks"], health["viewers"], server.files()
+
+
+@pytest.mark.long
+def test_viewers_who_edit_worlds_do_not_slow_down_others(run: Run, program: Program, feed: None) -> None:
+    """The overview of rows is sent at every tick; its gaps are compared with those without editors."""
+    watch = {"type": "subscribe", "run": run.name, "source": "training", "rows": 64}
+    gaps: list[float] = []
+
+    def opened() -> connect:
+        return connect(f"ws://127.0.0.1:{program.port}/ws", origin=Origin(f"http://127.0.0.1:{program.port}"))
+
+    async def observe() -> None:
+        async with opened() as socket:
+            await socket.send(json.dumps(watch))
+            last = 0.0
+            async for text in socket:
+                if str(text).startswith('{"type":"rows_overview"'):
+                    now = time.monotonic()
+                    gaps.append(now - last)
+                    last = now
+
+    async def edit() -> None:
+        async with opened() as socket:
+            for number in count():
+                world = f"extends: town\nmax_steps: {100 + number}\nmap: {{size: [20, 20]}}\naffordances:\n{PLACES}"
+                await socket.send(json.dumps({"type": "edit_world", "text": world, "number": number}))
+                await asyncio.sleep(0.04)
+
+    async def measure(seconds: float, wait: float = 0.0) -> tuple[float, float]:
+        await asyncio.sleep(wait)
+        gaps.clear()
+        await asyncio.sleep(seconds)
+        return seconds / len(gaps), max(gaps)
+
+    async def compare() -> tuple[tuple[float, float], tuple[float, float]]:
+        tasks = [asyncio.create_task(observe())]
+        while len(gaps) < 5:
+            await asyncio.sleep(0.1)
+        alone = await measure(3.0)
+        tasks += [asyncio.create_task(edit()) for _ in range(20)]
+        crowded = await measure(5.0, wait=3.0)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        return alone, crowded
+
+    alone, crowded = asyncio.run(compare())
+    print(f"mean and longest gap between overviews: {alone} s alone, {crowded} s beside 20 editors")
+    assert crowded[0] < 1.5 * alone[0]
+    assert crowded[1] < 4 * alone[1]

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from live.conftest import Page
+from live.conftest import LiveServer, Page
 from townlet.errors import ConfigError, TownletError
-from townlet.live import viewer
-from townlet.live.world_editing import error_json, free_name, interface_changes, palette, parse_world, save_world
+from townlet.live import world_check
+from townlet.live.world_editing import (
+    error_json,
+    free_name,
+    interface_changes,
+    palette,
+    parse_world,
+    save_world,
+    store_world,
+)
 from townlet.runs.folder import Run
 from townlet.town.world.load import from_text, load
 
@@ -140,13 +149,47 @@ def test_error_of_the_program_keeps_the_connection_open(
     page.send("subscribe", run=run.name, source="none")
     page.send("edit_world", text="extends: town\n", number=1)
     assert page.receive("world_checked")["errors"] == []
-    monkeypatch.setattr(viewer, "world_json", None)  # as a bug would
+    monkeypatch.setattr(world_check, "world_json", None)  # as a bug would
     page.send("edit_world", text="extends: town\n", number=2, preview=True)
     answer = page.receive("error")
-    assert (answer["number"], answer["what"]) == (2, "the server failed to handle a message of type edit_world")
+    assert (answer["number"], answer["what"]) == (2, "the world could not be checked")
     assert "Traceback" in caplog.text
     page.send("edit_world", text="extends: town\n", number=3)
     assert page.receive("world_checked")["number"] == 3
+
+
+def test_of_many_edits_the_last_is_answered_and_others_are_replaced(page: Page, served: LiveServer, run: Run) -> None:
+    """A viewer who edits without end gets some checks per second, and another one is answered in between."""
+    for number in range(1, 41):
+        page.send("edit_world", text=f"extends: town\nmax_steps: {100 + number}\n", number=number)
+    with served.connect() as connection:
+        other = Page(connection)
+        other.send("edit_world", text="extends: town-l0\n", number=7)
+        assert other.receive("world_checked", seconds=5)["number"] == 7
+    numbers = [0]
+    while numbers[-1] != 40:
+        numbers.append(page.receive("world_checked", seconds=20)["number"])
+    assert numbers == sorted(numbers)
+    assert len(numbers) < 30
+
+
+def test_messages_after_an_edit_wait_for_it(page: Page, run: Run) -> None:
+    page.send("subscribe", run=run.name, source="checkpoint")
+    page.receive("frame")
+    page.send("edit_world", text="extends: town\nmax_steps: 300\n", number=1, preview=True)
+    page.send("subscribe", run=run.name, source="checkpoint")
+    assert page.receive("world_checked")["world"] is not None
+    assert "edited" in page.receive("episode_start")["label"]
+    assert "edited" not in page.receive("episode_start")["label"]
+
+
+def test_worlds_saved_at_once_under_one_name_get_successive_numbers(tmp_path: Path) -> None:
+    texts = [f"extends: town\nmax_steps: {100 + number}\n" for number in range(100)]
+    with ThreadPoolExecutor(16) as pool:
+        paths = list(pool.map(lambda text: store_world(tmp_path, "my-town", text), texts))
+    assert [path.read_text() for path in paths] == texts
+    numbers = sorted(int(path.stem.removeprefix("my-town-") if path.stem != "my-town" else 1) for path in paths)
+    assert numbers == list(range(1, 101))
 
 
 def test_only_trained_agents_need_their_own_world(page: Page, run: Run) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import sys
+import tomllib
 from importlib.metadata import Distribution, PathDistribution, distribution
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -78,3 +79,17 @@ def test_all_requirements_of_an_extra_are_found(tool: ModuleType) -> None:
     needed = " ".join(tool.requirements(["test"]))
     for name in ("hatchling", "torch", "ale-py", "pytest", "wandb"):
         assert re.search(rf"\b{name}\b", needed), name
+
+
+def test_actions_are_pinned_by_commit() -> None:
+    """A tag can be moved to other code."""
+    used = [line for path in (ROOT / ".github/workflows").glob("*.yml") for line in path.read_text().splitlines()]
+    used = [line.partition("uses:")[2].strip() for line in used if "uses:" in line]
+    assert used
+    assert [action for action in used if not re.fullmatch(r"[\w/-]+@[0-9a-f]{40}  # v[0-9.]+", action)] == []
+
+
+def test_packages_whose_internals_are_overridden_have_an_upper_bound() -> None:
+    lines = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    bounded = {line.partition(">=")[0] for line in lines if ",<" in line}
+    assert {"fastapi", "starlette", "uvicorn", "websockets", "h11"} <= bounded

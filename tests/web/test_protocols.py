@@ -1,9 +1,10 @@
-"""HTTP and WebSocket connections at their edges: ambiguous requests, many handshakes at once, and what is logged."""
+"""HTTP and WebSocket connections at their edges: ambiguous requests, many handshakes, what is logged, and uvicorn."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from typing import Any
 
 import pytest
 from fastapi import FastAPI, Request
@@ -13,8 +14,10 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
+from townlet.errors import TownletError
 from townlet.web import limits
 from townlet.web.guard import MAX_BODY_BYTES
+from townlet.web.protocols import LimitedHTTP, LimitedWebSocket, check_uvicorn
 from townlet.web.server import Server
 from web.served import dial, ends, exchange, handshake, served
 
@@ -138,3 +141,17 @@ def test_an_error_of_the_server_is_logged_with_its_place_but_not_each_time(caplo
     assert "KeyError" in caplog.text
     assert caplog.text.count("ValueError") == 2
     assert "(10 times)" in caplog.text
+
+
+def test_uvicorn_has_every_method_that_the_limits_override() -> None:
+    check_uvicorn(LimitedHTTP, LimitedWebSocket)
+    for protocol, method in ((LimitedHTTP, "timeout_keep_alive_handler"), (LimitedWebSocket, "handle_cont")):
+        (base,) = protocol.__bases__
+        other = type(base.__name__, (), {name: None for name in public(base) if name != method})
+        renamed = type(protocol.__name__, (other,), public(protocol))
+        with pytest.raises(TownletError, match=f"this release of uvicorn has no {base.__name__}.{method}"):
+            check_uvicorn(renamed)
+
+
+def public(protocol: type) -> dict[str, Any]:
+    return {name: getattr(protocol, name) for name in dir(protocol) if not name.startswith("_")}

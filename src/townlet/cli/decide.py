@@ -6,7 +6,6 @@ import gc
 import json
 import secrets
 import shlex
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from townlet.decide.service import Service
 
 PORT: Final = 8780
-SWITCH_INTERVAL: Final = 5e-4  # seconds between thread switches: answers must not wait for the trainer
 LOG_EVERY: Final = 1000  # training steps, about a quarter of an hour with the default settings
 SERVE_OPTIONS: Final = ("port", "host", "origin", "folder", "open", "storage", "role", "log-format", "log-every")
 ROLES: Final = ("all", "decide", "learn")
@@ -137,7 +135,6 @@ def serve(
     )
     if port is None and server.port != PORT:
         output.note("port_taken", f"Port {PORT} is taken; listening on port {server.port}.", port=server.port)
-    sys.setswitchinterval(SWITCH_INTERVAL)
     if storage is None:
         output.note("opening", f"Opening {folder} …", folder=str(folder))  # replaying a long log takes seconds
         application = open_app(folder, settings, accept_data_loss, server.descriptors, log_every)

@@ -94,9 +94,12 @@ def replay(
     "townlet decide verify night --json",
     "townlet decide verify decisions my-game.py --allow-code",
     "townlet decide verify --storage postgresql://townlet@db/townlet",
+    "townlet decide verify --storage postgresql://townlet@db/townlet my-game.py --allow-code",
 )
 def verify(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of a running or stopped service.")] = FOLDER,
+    folder: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="Folder of a running or stopped service; not with --storage.")
+    ] = FOLDER,
     domain: LogDomain = None,
     storage: StorageUrl = None,
     as_json: AsJson = False,
@@ -108,6 +111,8 @@ def verify(
     """
     from townlet.decide.storage.stored_service import open_stored
 
+    if storage and folder != FOLDER:  # there is no folder, so the only argument is the domain
+        domain = domain or str(folder)
     _load_domain(domain)
     with closing(open_stored(storage or folder)) as stored, err().status("checking"):
         report = stored.verify()
@@ -140,10 +145,13 @@ def backup(
 @app.with_examples(
     "townlet decide copy decisions postgresql://townlet@db/townlet",
     "townlet decide copy postgresql://townlet@db/townlet decisions",
+    "townlet decide copy decisions postgresql://townlet@db/townlet my-game.py --allow-code",
 )
 def copy(
     source: Annotated[str, typer.Argument(metavar="FROM", help="Folder or database of a service that is stopped.")],
     to: Annotated[str, typer.Argument(metavar="TO", help="New or empty folder, or empty database: postgresql://…")],
+    domain: LogDomain = None,
+    allow_code: AllowCode = False,
 ) -> None:
     """Copy a service to another storage, where it continues.
 
@@ -151,6 +159,7 @@ def copy(
     """
     from townlet.decide.storage.copy import copy_service
 
+    _load_domain(domain)
     with err().status("copying"):
         copied = copy_service(source, to)
     echo(f"Copied: {copied.records:,} records, {copied.versions} versions, {copied.snapshots} snapshots.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, reduce
 from operator import or_
 from typing import Annotated, Any, Final
@@ -10,6 +10,8 @@ from typing import Annotated, Any, Final
 from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler, TypeAdapter, model_validator
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
+
+from townlet.config.scalar import shorten
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 LOG_RATIO: Final = 100  # a range is logarithmic by default if high is at least this many times low
@@ -19,6 +21,12 @@ class StrictModel(BaseModel):
     """Frozen model: no unknown keys, no type coercion, no NaN or infinity."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
+
+
+def first_error(errors: Sequence[Mapping[str, Any]], whole: str) -> str:
+    """The first of pydantic's errors: the place of the value, `whole` if it is not a part, and what is wrong."""
+    place = shorten(".".join(map(str, errors[0]["loc"])), 80) or whole
+    return f"{place}: {errors[0]['msg'].removeprefix('Value error, ')}"
 
 
 class RegistryUnion:

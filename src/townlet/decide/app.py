@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from fastapi import FastAPI, Request, WebSocket
-from fastapi.responses import FileResponse, JSONResponse, PlainTextResponse, Response
+from fastapi.responses import FileResponse, JSONResponse, PlainTextResponse
 from fastapi.staticfiles import StaticFiles
+from pydantic import Field
 
 from townlet._version import __version__
 from townlet.config.models import StrictModel
@@ -39,6 +40,7 @@ from townlet.decide.websocket import ConnectionLimits, GamePort, StatsFeed, serv
 from townlet.errors import SourceLocation, TownletError
 from townlet.runs import disk
 from townlet.web import tokens
+from townlet.web.errors import add_error_handlers
 from townlet.web.limits import DescriptorBudget
 from townlet.web.tokens import ANONYMOUS, OPERATOR, READERS, ROLES, Identity, Tokens
 
@@ -55,7 +57,7 @@ GAME_ROLES: Final = frozenset({tokens.GAME})
 class OperatorAction(StrictModel):
     """Base class of operator actions; `reason` is stored in the history."""
 
-    reason: str = "manual"
+    reason: str = Field("manual", max_length=500)
 
 
 class SetGateOnly(OperatorAction):
@@ -219,7 +221,7 @@ def make_app(
             service.storage.close()
 
     app = FastAPI(title="Decision service", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None)
-    app.add_exception_handler(TownletError, _error_response)
+    add_error_handlers(app, lambda error: 422)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
     add_public_files(app)
 
@@ -326,9 +328,3 @@ def _reason(action: OperatorAction, request: Request) -> str:
     identity: Identity = request.scope.get("identity", ANONYMOUS)
     named = identity.name not in (identity.role, ANONYMOUS.name)
     return f"{action.reason} ({identity.name})" if named else action.reason
-
-
-async def _error_response(_: Request, error: Exception) -> Response:
-    assert isinstance(error, TownletError)
-    first = error.diagnostics[0]
-    return JSONResponse({"error": str(error), "what": first.what, "fix": first.fix}, 422)

@@ -16,8 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 from torch import Generator, Tensor, nn
 
-from townlet.config.models import StrictModel
-from townlet.config.scalar import shorten
+from townlet.config.models import StrictModel, first_error
 from townlet.decide.losses import Loss, policy_gradient
 from townlet.errors import TownletError
 from townlet.nets.layers import initialize
@@ -177,6 +176,7 @@ class Domain(Protocol):
     fixed_settings: tuple[str, ...] = ()  # settings of the domain that a folder keeps forever
     reference: str = ""  # the baseline that serving versions are compared with
     single_observations: bool = False  # every territory has one observation
+    id_field: str = "decisionId"  # field of a reply: the id of its decision, or the only decision's territory
     http: HttpApi | None = None
 
     @property
@@ -345,9 +345,7 @@ def parse_message(model: type[MessageT], message: Mapping[str, Any], code: str) 
     try:
         return model.model_validate(message if isinstance(message, dict) else dict(message))
     except ValidationError as error:
-        details = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        field = shorten(".".join(str(part) for part in details["loc"]), 80) or "message"
-        raise InvalidMessage(code, f"{field}: {details['msg'].removeprefix('Value error, ')}") from None
+        raise InvalidMessage(code, first_error(error.errors(), "message")) from None
 
 
 def message_schemas(messages: Sequence[type[WireMessage]]) -> dict[str, dict[str, Any]]:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from hashlib import sha256
 from typing import Any, Final, NamedTuple, get_args
 
+from pydantic import ConfigDict, TypeAdapter
 from pydantic_core import from_json, to_json
 
+from townlet.config.scalar import shorten
 from townlet.errors import TownletError
 
 OTHER_RELEASE: Final = "use the version of Townlet that wrote it, or choose a new folder with --folder"
@@ -122,12 +126,27 @@ Event = (
     | VersionPublished | TrainerRewound | ServingChanged | ReportsRejected
 )  # fmt: skip
 EVENT_TYPES: Final[dict[str, type[Any]]] = {kind.__name__.lower(): kind for kind in get_args(Event)}
+VALIDATORS: Final[dict[str, TypeAdapter[Event]]] = {
+    name: TypeAdapter(kind, config=ConfigDict(strict=True, allow_inf_nan=False)) for name, kind in EVENT_TYPES.items()
+}
 # Fingerprint of all events and their fields; a log with another one is refused.
 SCHEMA: Final = sha256(
     json.dumps(
         {name: [f"{field}: {of}" for field, of in kind.__annotations__.items()] for name, kind in EVENT_TYPES.items()}
     ).encode()
 ).hexdigest()[:16]
+
+
+@contextmanager
+def stored_values(place: str) -> Iterator[None]:
+    """While stored values are used: an error that they cause, also in a domain, names their place."""
+    try:
+        yield
+    except TownletError:
+        raise
+    except Exception as error:
+        what = f"{place} has values that cannot be used: {type(error).__name__}: {error}"
+        raise TownletError(shorten(what, 300), "restore a backup") from error
 
 
 def encode(event: Event) -> bytes:
@@ -139,14 +158,14 @@ def encode(event: Event) -> bytes:
     return record
 
 
-def decode(record: bytes) -> Event:
-    """The event of a record whose checksum has been verified."""
+def decode(record: bytes, number: int | None = None) -> Event:
+    """The event of a record whose checksum has been verified; its number is for messages."""
     try:
         name, *fields = from_json(record, allow_inf_nan=False)
-        event: Event = EVENT_TYPES[name](*fields)
+        event = VALIDATORS[name].validate_python(fields)
     except (ValueError, KeyError, TypeError) as error:
-        what = f"this release cannot read a record of the log: {record[:60]!r}"
-        raise TownletError(what, OTHER_RELEASE) from error
+        which = "a record" if number is None else f"record {number}"
+        raise TownletError(f"this release cannot read {which} of the log: {record[:60]!r}", OTHER_RELEASE) from error
     if isinstance(event, ServiceStarted) and event.schema != SCHEMA:
         raise TownletError("the log was written by another version of Townlet, with other events", OTHER_RELEASE)
     return event

@@ -6,7 +6,6 @@ repeats all steps from the initial weights, and compares every version with its 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -15,7 +14,7 @@ from townlet.decide import events
 from townlet.decide.domain import ForeignLog
 from townlet.decide.domains import DOMAINS
 from townlet.decide.events import Event, ServiceStarted, TrainerRewound, VersionPublished
-from townlet.decide.settings import LearningSettings, settings_model
+from townlet.decide.settings import LearningSettings, stored_settings
 from townlet.decide.state import ServiceState
 from townlet.decide.storage import SNAPSHOTS, StorageNotice, snapshots
 from townlet.decide.storage.segments import list_segments, read_records
@@ -42,7 +41,7 @@ class ReplayedVersion(NamedTuple):
 
 def read_events(log_folder: Path, after: int = 0) -> Iterator[Event]:
     """Events after a record, oldest first."""
-    return (events.decode(payload) for _, payload in read_records(log_folder, after))
+    return (events.decode(payload, number) for number, payload in read_records(log_folder, after))
 
 
 def first_start(log_folder: Path) -> ServiceStarted | None:
@@ -53,14 +52,15 @@ def first_start(log_folder: Path) -> ServiceStarted | None:
 
 def initial_state(first: ServiceStarted) -> ServiceState:
     """The state of a service before the first event of its log."""
-    name = first.settings["domain"]
+    name = str(first.settings.get("domain"))
     try:
         domain = DOMAINS[name]
     except TownletError as error:
-        fix = f"name its file: townlet decide replay {name}.py --allow-code"
+        fix = f"name its file, too: {name}.py --allow-code"
         raise ForeignLog(f"the domain '{name}' made these decisions, but it is not known here", fix) from error
-    domain.check_log(first.settings)
-    return ServiceState(domain, settings_model(domain).model_validate_json(json.dumps(first.settings)))
+    with events.stored_values("record 1 of the log"):
+        domain.check_log(first.settings)
+        return ServiceState(domain, stored_settings(domain, first.settings))
 
 
 def state_of(snapshot: Snapshot) -> ServiceState:
@@ -124,12 +124,12 @@ def recover(
 ) -> None:
     """Bring state and trainer to the end of the events."""
     snapshot, version_events, anchor = _plan(source, newest, state, versions)
-    record = snapshot.record if snapshot else 0
+    after = snapshot.record if snapshot else 0
     if snapshot:
         snapshots.restore(snapshot, state, trainer)
     replayer = Replayer(trainer, version_events, lambda version: versions.open(version)[1])
-    for event in source.events(record):
-        state.apply(event)
+    for record, event in enumerate(source.events(after), after + 1):
+        state.apply_stored(event, record)
         if event == anchor:
             trainer.restore(versions.open(anchor.version)[1])
             anchor = None
@@ -246,8 +246,8 @@ def replay(
     if base is not None:
         trainer.restore(base.state["trainer"])
     replayer = Replayer(trainer, version_events_after(source, after), load)
-    for event in source.events(after):
-        state.apply(event)
+    for record, event in enumerate(source.events(after), after + 1):
+        state.apply_stored(event, record)
         replayer.apply(event)
         if isinstance(event, VersionPublished):
             yield ReplayedVersion(event.version, event.step, event.digest, weights_digest(trainer.weights()))

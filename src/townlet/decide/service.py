@@ -268,7 +268,10 @@ class Service:
         if reply.get("type") == "outcome_ack":
             what = f"the outcome could not be stored: {self.storage.problem}; report it again later"
             return error_message("LOG_STOPPED", what)
-        return reply | {"decisionId": self.storage.unlogged_id()} if "decisionId" in reply else reply
+        field = self.domain.id_field
+        if self.domain.single_observations or field not in reply:  # the id of a single observation is its territory
+            return reply
+        return reply | {field: self.storage.unlogged_id()}
 
     def close(self) -> None:
         """Store what is left, and release the storage."""

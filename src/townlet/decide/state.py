@@ -9,7 +9,6 @@ be guessed. If a log was copied or its end was lost, numbers are used a second t
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
@@ -25,7 +24,7 @@ from townlet.decide import events
 from townlet.decide.buffer import ExperienceBuffer
 from townlet.decide.domain import Domain, InvalidMessage, Observation, ObservationRow
 from townlet.decide.join import Join, OutcomeStatus, report_digest
-from townlet.decide.settings import DecideSettings, settings_hash, settings_model
+from townlet.decide.settings import DecideSettings, settings_hash, stored_settings
 from townlet.decide.territories import MAX_ANSWERS, Territories, Territory, max_territories
 from townlet.errors import TownletError
 
@@ -36,6 +35,7 @@ UNLOGGED: Final = 0  # the number in the id of a decision that could not be logg
 FIXED_SETTINGS: Final = ("policy", "seed", "memory.capacity", "memory.held_out", "memory.held_out_capacity")
 FIRST_OUTCOMES: Final = 500  # their mean is kept as the initial performance
 GOLDEN: Final = 0x9E3779B97F4A7C15  # 2⁶⁴ over the golden ratio, as in SplitMix64
+MAX_NUMBER: Final = 2**53  # of a decision
 MASK: Final = 2**64 - 1
 MESSAGE_INDEX: Final = events.DecisionMade._fields.index("message")
 NO_MESSAGE: Final[dict[str, Any]] = {}  # replaces messages in memory: the log has them
@@ -153,6 +153,23 @@ class ServiceState:
         """The state of one stream of observations, by its name; a new one if it is unknown."""
         return self.territories.get(name) or Territory(self.domain.initial_territory_state(), -np.inf)
 
+    def apply_stored(self, event: events.Event, record: int) -> None:
+        """Apply an event as it was stored; an error names its record."""
+        with events.stored_values(f"record {record} of the log"):
+            if isinstance(event, events.DecisionMade):
+                self._check_stored(event)
+            self.apply(event)
+
+    def _check_stored(self, decision: events.DecisionMade) -> None:
+        if not 0 < decision.number <= MAX_NUMBER:
+            raise ValueError(f"a decision has the number {decision.number}")
+        if not 0 <= decision.action < self.domain.n_actions:
+            raise ValueError(f"decision {decision.number} is action {decision.action}, which does not exist")
+        if not 0 < decision.propensity <= 1:
+            raise ValueError(f"decision {decision.number} has the propensity {decision.propensity}")
+        if decision.gate not in self.gates:
+            raise ValueError(f"decision {decision.number} has gate settings that no start has")
+
     def apply(self, event: events.Event, observation: Observation | None = None) -> None:
         """Apply an event; `observation` is the parsed message of a decision, if available."""
         match event:
@@ -185,11 +202,11 @@ class ServiceState:
 
     def configure(self, started: events.ServiceStarted) -> None:
         """Apply the settings of a start; refuses a folder of another domain."""
-        if (domain := started.settings["domain"]) != self.domain.name:
+        if (domain := started.settings.get("domain")) != self.domain.name:
             what = f"this folder holds decisions for {domain}, not for {self.domain.name}"
             raise TownletError(what, f"serve {domain}, or choose another folder with --folder")
         self.domain.check_log(started.settings)
-        self.update_settings(settings_model(self.domain).model_validate_json(json.dumps(started.settings)))
+        self.update_settings(stored_settings(self.domain, started.settings))
 
     def update_settings(self, settings: DecideSettings) -> None:
         """Apply logged settings; raises an error if fixed ones differ from those the service was started with."""
@@ -232,10 +249,13 @@ class ServiceState:
 
     def _parse_logged(self, decision: events.DecisionMade) -> Observation:
         try:
-            return self.domain.parse_observation(decision.message)
+            observation = self.domain.parse_observation(decision.message)
         except InvalidMessage as error:  # it was valid when the decision was made
             what = f"the domain {self.domain.name} can no longer read decision {decision.number} of the log: {error}"
             raise TownletError(what, "restore the modules that it uses, or choose another folder") from error
+        if (observation.territory, observation.time) != (decision.territory, decision.game_time):
+            raise ValueError(f"decision {decision.number} answers another observation than its own")
+        return observation
 
     def _add_outcome(self, outcome: events.OutcomeRecorded) -> None:
         failed = outcome.how == "failed"

@@ -19,11 +19,12 @@ from torch import Tensor
 from townlet.agents.agent import no_interrupt
 from townlet.decide.buffer import ExperienceBatch
 from townlet.decide.domain import Domain, GateResult, Observation
+from townlet.decide.events import stored_values
 from townlet.decide.losses import LossBatch
 from townlet.decide.settings import LearningSettings, RewardSettings
 from townlet.decide.state import ServiceState
 from townlet.errors import TownletError
-from townlet.interfaces.state import State, get_part
+from townlet.interfaces.state import State
 from townlet.nets.kernels import select_matmul_backend
 from townlet.nets.optimizers import FlatOptimizer, restore_weights, weights
 from townlet.rng import Streams
@@ -205,9 +206,10 @@ class Trainer:
         }
 
     def restore(self, state: State) -> None:
-        restore_weights(self.network, state["network"])
-        self.optimizer.restore(state["optimizer"])
-        counts = state["counts"]
-        self.step, self.sampled = int(counts["step"]), int(counts["sampled"])
-        self.mean_reward = float(counts["mean_reward"])
-        self._errors = {name: column.clone().numpy() for name, column in get_part(state, "errors", "trainer").items()}
+        with stored_values("the saved trainer"):
+            restore_weights(self.network, state["network"])
+            self.optimizer.restore(state["optimizer"])
+            counts = state["counts"]
+            self.step, self.sampled = int(counts["step"]), int(counts["sampled"])
+            self.mean_reward = float(counts["mean_reward"])
+            self._errors = {name: column.clone().numpy() for name, column in state["errors"].items()}

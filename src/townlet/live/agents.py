@@ -26,9 +26,7 @@ class PolicyChoice(Message):
     kind: Literal["policy"] = "policy"
     run: RunName | None = Field(None, description="Its run; null for the watched one.")
     checkpoint: CheckpointName = "latest"
-    epsilon: float = Field(
-        0.0, ge=0, le=1, allow_inf_nan=False, description="Probability of a random action; 0 is greedy."
-    )
+    epsilon: float = Field(0.0, ge=0, le=1, description="Probability of a random action; 0 is greedy.")
 
 
 class ScriptedChoice(Message):

@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Final
 
 from fastapi import FastAPI, Request, WebSocket, WebSocketDisconnect
-from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, Response
+from fastapi.responses import FileResponse, HTMLResponse, JSONResponse
 from fastapi.staticfiles import StaticFiles
 from pydantic import ValidationError
 
 from townlet._version import __version__
-from townlet.errors import ConfigError, TownletError
-from townlet.live import protocol, world_editing
+from townlet.config.models import first_error
+from townlet.errors import TownletError
+from townlet.live import protocol
 from townlet.live.api import api_router, episode_router
 from townlet.live.hub import Hub
 from townlet.live.lessons import lessons_router
@@ -28,6 +29,7 @@ from townlet.live.tournament import Tournaments, tournament_router
 from townlet.live.training_jobs import TrainingJobs, training_router
 from townlet.live.viewer import Viewer
 from townlet.live.watched_run import NotFound
+from townlet.web.errors import add_error_handlers
 from townlet.web.guard import role_of
 from townlet.web.limits import TokenBucket
 from townlet.web.mailbox import run_until_first
@@ -62,8 +64,7 @@ def make_app(
             await updates
 
     app = FastAPI(title="Townlet", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None)
-    app.add_exception_handler(TownletError, _error_response)
-    app.add_exception_handler(ConfigError, _error_response)
+    add_error_handlers(app, _status_of)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
     app.include_router(api_router(hub, worlds))
     app.include_router(episode_router(hub))
@@ -101,15 +102,10 @@ def make_app(
     return app
 
 
-async def _error_response(_: Request, error: Exception) -> Response:
-    assert isinstance(error, TownletError)
-    first = error.diagnostics[0]
-    status = 400
+def _status_of(error: TownletError) -> int:
     if isinstance(error, NotFound):
-        status = 404
-    elif isinstance(error, TooManyRollouts):
-        status = 429
-    return JSONResponse({"what": first.what, "fix": first.fix}, status)
+        return 404
+    return 429 if isinstance(error, TooManyRollouts) else 400
 
 
 async def _serve_viewer(socket: WebSocket, hub: Hub) -> None:
@@ -150,34 +146,6 @@ async def _handle_message(text: str, viewer: Viewer) -> None:
     try:
         message = protocol.CLIENT_MESSAGE.validate_json(text)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
-        viewer.send(protocol.Error(what=f"{where or 'message'}: {first['msg']}", fix="see /docs/protocol"))
+        viewer.send(protocol.Error(what=first_error(error.errors(), "message"), fix="see /docs/protocol"))
         return
-    number = message.number if isinstance(message, protocol.EditWorld) else None
-    try:
-        if isinstance(message, protocol.EditWorld):
-            await _edit_world(message, viewer)
-        else:
-            await viewer.receive(message)
-    except TownletError as error:
-        first_problem = error.diagnostics[0]
-        viewer.send(protocol.Error(what=first_problem.what, fix=first_problem.fix, number=number))
-    except Exception:  # an error in this program; other viewers and the next messages are still served
-        LOGGER.exception("a message of type %s failed", message.type)
-        what = f"the server failed to handle a message of type {message.type}"
-        viewer.send(protocol.Error(what=what, fix="its log has the details", number=number))
-
-
-async def _edit_world(message: protocol.EditWorld, viewer: Viewer) -> None:
-    """Change and check the text of a world, in a thread: it is too slow for the event loop."""
-    text = None
-    try:
-        if message.change is not None:
-            text = await asyncio.to_thread(world_editing.apply_change, message.text, message.change)
-        world = await asyncio.to_thread(world_editing.parse_world, text or message.text)
-    except ConfigError as error:
-        errors = [world_editing.error_json(one, text or message.text) for one in error.diagnostics]
-        viewer.send(protocol.WorldChecked(number=message.number, errors=errors, text=text))
-    else:
-        await viewer.edit(message, world, text)
+    await viewer.receive(message)

@@ -1,4 +1,4 @@
-"""Long computations for viewers, one at a time in a thread of low priority."""
+"""Computations for viewers, one at a time in a thread of low priority."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class ComputationCancelled(Exception):
 class Computations:
     """Runs the computations of all viewers in one thread; the next one starts when the last one has returned."""
 
-    def __init__(self) -> None:
-        self._pool = ThreadPoolExecutor(1, "computations", initializer=_lower_priority)
+    def __init__(self, name: str) -> None:
+        self._pool = ThreadPoolExecutor(1, name, initializer=_lower_priority)
 
     async def run(self, work: Callable[[Interrupt], T]) -> T:
         """The result of `work`. If this call is cancelled, work that waits is dropped, and running work interrupted."""

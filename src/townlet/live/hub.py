@@ -35,7 +35,7 @@ class Hub:
     def __init__(self, root: Path, first: str | None = None, program: str = "townlet") -> None:
         self.root, self.first, self.program = root, first, program  # `first`: name of the run to show first, if any
         self.agents, self.rollouts = AgentLoader(root), RolloutWorker()
-        self.computations = Computations()
+        self.checks, self.computations = Computations("checks"), Computations("computations")
         self._runs: dict[str, WatchedRun] = {}
         self._viewers: dict[str, set[Watcher]] = {}
         self._errors: dict[str, str] = {}  # last error of each run, to log it once
@@ -94,5 +94,5 @@ class Hub:
 
     def close(self) -> None:
         """Stop the threads of this hub."""
-        for worker in (self.agents, self.computations, self.rollouts):
+        for worker in (self.agents, self.checks, self.computations, self.rollouts):
             worker.close()

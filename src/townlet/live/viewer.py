@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, Final
 
 from townlet.agents.agent import Interrupt
-from townlet.errors import ConfigError, TownletError
+from townlet.errors import TownletError
 from townlet.live import protocol, questions, world_editing
 from townlet.live.agent_episodes import AgentEpisodes, EpisodeSeeds, LoadedAgent, distinguish
 from townlet.live.agents import AgentChoice, HumanActor, HumanChoice, PolicyChoice
@@ -28,9 +28,8 @@ from townlet.live.playback import (
 )
 from townlet.live.protocol import ClientMessage
 from townlet.live.watched_run import WatchedRun, WatchedTownRun
-from townlet.live.world_view import world_json
+from townlet.live.world_check import check_world
 from townlet.town.world.tables import World
-from townlet.town.world.text import describe
 from townlet.web.limits import TokenBucket
 from townlet.web.mailbox import Mailbox
 
@@ -38,6 +37,7 @@ LOG: Final = logging.getLogger(__name__)
 DEFAULT_SPEED: Final = 5.0  # steps per second
 MAX_PREVIEW_STEPS: Final = 5000  # of an episode in an edited world
 WATCH_RATE, WATCH_BURST = 2.0, 8.0  # changes of agents per second, and at once
+EDIT_RATE, EDIT_BURST = 4.0, 16.0  # checks of edited worlds per second, and at once
 VERDICT_DELAY: Final = 0.3  # seconds without further edits before a world is played
 NOT_SUBSCRIBED: Final = protocol.Error(what="no run is being watched", fix="subscribe to a run first")
 
@@ -55,9 +55,11 @@ class Viewer:
         self._edited_world: World | None = None
         self._sides: list[AgentEpisodes] = []  # the sources of the playbacks, if agents play
         self._seeds, self._watch_limit = EpisodeSeeds(), TokenBucket(WATCH_RATE, WATCH_BURST)
+        self._edit_limit = TokenBucket(EDIT_RATE, EDIT_BURST)
         self._last_frame = 0.0  # time of the last frame
         self._resampled = self._new_playback(lambda: None)  # the shared playback at this viewer's lower frame rate
         self._tasks: dict[str, asyncio.Task[None]] = {}  # the last computation of each kind
+        self._edit: protocol.EditWorld | None = None  # the newest request, while an earlier one is checked
 
     def send(self, *messages: Message) -> None:
         """Queue messages, in order."""
@@ -93,7 +95,7 @@ class Viewer:
         if not self.follows_training:
             try:
                 self._send_playback(advance_together(self.playbacks, elapsed))
-            except (TownletError, ConfigError) as error:
+            except TownletError as error:
                 self._refuse(error)
                 self.playbacks, self._sides = [], []
         elif self.subscription.rate == FRAME_RATE:
@@ -115,19 +117,30 @@ class Viewer:
         self.run, self.follows_training, self.playbacks = None, False, []
 
     async def receive(self, message: ClientMessage) -> None:
-        """Handle a message; failures are answered with an error."""
-        await self._attempt(self._handle(message))
+        """Handle a message; failures are answered with an error. An edited world is checked in the background."""
+        if isinstance(message, protocol.EditWorld):
+            self._edit = message
+            if (check := self._tasks.get("check")) is None or check.done():
+                self._tasks["check"] = asyncio.get_running_loop().create_task(self._check_edits())
+            return
+        if (check := self._tasks.get("check")) is not None:
+            await asyncio.wait([check])  # messages take effect in their order
+        await self._attempt(self._handle(message), f"the server failed to handle a message of type {message.type}")
 
-    async def _attempt(self, action: Awaitable[None]) -> None:
-        """Await an action; a failure is sent as an error."""
+    async def _attempt(self, action: Awaitable[None], problem: str, number: int | None = None) -> None:
+        """Await an action; a failure is sent as an error, an unexpected one as this problem."""
         try:
             await action
-        except (TownletError, ConfigError) as error:
-            self._refuse(error)
+        except TownletError as error:
+            self._refuse(error, number)
+        except Exception:  # an error in this program
+            LOG.exception(problem)
+            fix = "try again; the log of the server has the details"
+            self.send(protocol.Error(what=problem, fix=fix, number=number))
 
-    def _refuse(self, error: TownletError) -> None:
+    def _refuse(self, error: TownletError, number: int | None = None) -> None:
         first = error.diagnostics[0]
-        self.send(protocol.Error(what=first.what, fix=first.fix))
+        self.send(protocol.Error(what=first.what, fix=first.fix, number=number))
 
     async def _handle(self, message: ClientMessage) -> None:
         match message:
@@ -303,16 +316,12 @@ class Viewer:
         if kind in self._tasks:
             self._tasks[kind].cancel()
 
+        async def send_result() -> None:
+            self.send(await self.hub.computations.run(work))
+
         async def compute() -> None:
             await asyncio.sleep(delay)
-            try:
-                self.send(await self.hub.computations.run(work))
-            except (TownletError, ConfigError) as error:
-                self._refuse(error)
-            except Exception:
-                LOG.exception("the %s could not be computed", kind)
-                what, fix = f"the {kind} could not be computed", "try again; the log of the server has the details"
-                self.send(protocol.Error(what=what, fix=fix))
+            await self._attempt(send_result(), f"the {kind} could not be computed")
 
         self._tasks[kind] = asyncio.get_running_loop().create_task(compute())
 
@@ -339,23 +348,26 @@ class Viewer:
             return [side.agent.trained.world for side in self._sides if side.agent.trained is not None]
         return [self.run.world] if isinstance(self.run, WatchedTownRun) else []
 
-    async def edit(self, request: protocol.EditWorld, world: World, text: str | None) -> None:
-        """Accept a valid edited world; with `preview`, show the current agents in it. `text` is the changed one."""
-        changes = [world_editing.interface_changes(world, known) for known in self._training_worlds()]
-        checked = protocol.WorldChecked(
-            number=request.number, errors=[], text=text, spec=world.spec.model_dump(mode="json", by_alias=True),
-            description=describe(world),
-            differences=[*dict.fromkeys(sentence for one in changes for sentence in one.differences)],
-            unobserved=[*dict.fromkeys(name for one in changes for name in one.unobserved)],
-            missing=[*dict.fromkeys(name for one in changes for name in one.missing)],
-            world=world_json(world) if request.preview else None,
-        )  # fmt: skip
-        if not request.preview:
+    async def _check_edits(self) -> None:
+        """Check the last edited world. Meanwhile only the newest one waits: it replaces those before it."""
+        while self._edit is not None:
+            while not self._edit_limit.take():
+                await asyncio.sleep(1 / EDIT_RATE)
+            request, self._edit = self._edit, None
+            await self._attempt(self._check_edit(request), "the world could not be checked", request.number)
+
+    async def _check_edit(self, request: protocol.EditWorld) -> None:
+        """Check an edited world; with `preview`, show the current agents in it if it is valid."""
+        known = self._training_worlds()
+        checked, world = await self.hub.checks.run(lambda _: check_world(request, known))
+        if world is None or not request.preview:
             self.send(checked)
         elif self.run is None:
             self.send(NOT_SUBSCRIBED)
         else:
-            await self._attempt(self._play(self._agents, world, [checked]))
+            await self._attempt(self._play(self._agents, world, [checked]), "the world could not be shown")
+        if world is None:
+            return
 
         def verdict(_: Interrupt) -> Message:
             livable, sentences = world_editing.verdict(world)

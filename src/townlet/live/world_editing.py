@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, NamedTuple
 
@@ -168,8 +169,14 @@ def palette() -> list[dict[str, Any]]:
 def store_world(folder: Path, name: str, text: str) -> Path:
     """Save a world under the name, or under the next free one; the same text under that name is not saved twice."""
     require_valid_world(name, text)
-    path = folder / f"{free_name(folder, name, text)}.yaml"
-    return path if path.exists() else save_world(folder, path.stem, text)
+    folder.mkdir(parents=True, exist_ok=True)
+    while True:
+        path = folder / f"{free_name(folder, name, text)}.yaml"
+        if _holds(path, text):
+            return path
+        with suppress(FileExistsError):  # another request has just taken the name
+            disk.write_new(path, text.encode())
+            return path
 
 
 def save_world(folder: Path, name: str, text: str) -> Path:

@@ -17,7 +17,7 @@ from pydantic import Field, ValidationError
 from safetensors import SafetensorError, TensorSpec, safe_open, serialize_file
 from torch import Tensor
 
-from townlet.config.models import StrictModel
+from townlet.config.models import StrictModel, first_error
 from townlet.errors import TownletError
 from townlet.runs import disk
 from townlet.runs.serialization import parse_json
@@ -102,10 +102,8 @@ def parse_manifest(text: bytes, path: Path) -> Manifest:
     try:
         manifest = Manifest.model_validate(content)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        place = ".".join(str(part) for part in first["loc"])[:120]
         fix = "use another checkpoint; the manifest is damaged or was not written by Townlet"
-        raise TownletError(f"{place}: {first['msg']}", fix, path) from None
+        raise TownletError(first_error(error.errors(), "manifest"), fix, path) from None
     fix = "use another checkpoint; this one was not written by Townlet"
     if set(manifest.files) != {STATE}:
         listed = ", ".join(sorted(manifest.files))[:80] or "no file"

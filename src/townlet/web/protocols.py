@@ -15,6 +15,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.frames import Frame
 
+from townlet.errors import TownletError
 from townlet.web.limits import ConnectionLimiter, TokenBucket
 
 HEADER_SECONDS: Final = 10.0  # time limit for the header of a request, from the opening of the connection
@@ -26,6 +27,7 @@ CONTROL_BURST: Final = 64  # pings and pongs that a client may send at once
 CONTROL_RATE: Final = 16.0  # pings and pongs per second in the long run
 CLOSE_SECONDS: Final = 2.0  # time limit for a client to read the close reason and to close
 INVALID_TEXT, POLICY_VIOLATION, MESSAGE_TOO_BIG, TRY_AGAIN_LATER = 1007, 1008, 1009, 1013  # close codes
+ADDED_METHODS: Final = {"evict"}  # public methods that override nothing
 
 TIMEOUT_TEXT: Final = b"the request did not arrive in time\n"
 BUSY_TEXT: Final = b"too many connections; try again later\n"
@@ -312,3 +314,13 @@ class LimitedWebSocket(WebSocketsSansIOProtocol):
         self.queue.put_nowait({"type": "websocket.disconnect", "code": code, "reason": reason})
         self.transport.resume_reading()
         self.close_timer = self.loop.call_later(CLOSE_SECONDS, self.transport.close)
+
+
+def check_uvicorn(*protocols: type) -> None:
+    """Refuse a release of uvicorn without a method that these classes override: their limits would not apply."""
+    for protocol in protocols:
+        (base,) = protocol.__bases__
+        methods = {name for name, value in vars(protocol).items() if callable(value) and not name.startswith("_")}
+        if missing := sorted(methods - ADDED_METHODS - {*dir(base)}):
+            what = f"this release of uvicorn has no {base.__name__}.{missing[0]}, on which limits of the server rely"
+            raise TownletError(what, "install the versions that this release of Townlet requires")

@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 import socket
+import sys
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -29,13 +30,14 @@ from townlet.web.guard import (
     no_body,
 )
 from townlet.web.limits import ConnectionLimiter, raise_descriptor_limit
-from townlet.web.protocols import LimitedHTTP, LimitedWebSocket
+from townlet.web.protocols import LimitedHTTP, LimitedWebSocket, check_uvicorn
 from townlet.web.repeated_messages import RepeatedMessages
 from townlet.web.tokens import OPERATOR, Access, OneTimeCodes, Tokens, default_access
 
 ACCEPTS_PER_ITERATION: Final = 64  # connections accepted per iteration of the event loop
 PROXIES_VARIABLE: Final = "FORWARDED_ALLOW_IPS"  # addresses of proxies, whose X-Forwarded-For and -Proto are used
 PORTS_TRIED: Final = 20  # from the default port upwards, if none is requested
+SWITCH_INTERVAL: Final = 5e-4  # seconds between thread switches: answers must not wait for training or computations
 MAX_MESSAGE_BYTES: Final = 1 << 17  # from a client; for a larger message uvicorn closes with 1009
 
 
@@ -85,6 +87,7 @@ class Server:
 
     async def serve(self, app: ASGIApp, should_stop: Callable[[], bool] | None = None) -> None:
         """Serve until `stop` is called or `should_stop` returns True."""
+        check_uvicorn(LimitedHTTP, LimitedWebSocket)
         limiter = ConnectionLimiter(self.descriptors.http, self.descriptors.websockets)
         http: Any = partial(LimitedHTTP, limiter=limiter)  # uvicorn creates one for each connection
         websocket: Any = partial(LimitedWebSocket, limiter=limiter)
@@ -118,6 +121,7 @@ class Server:
 
     def run(self, app: ASGIApp, should_stop: Callable[[], bool] | None = None) -> None:
         """Serve as the main program: Ctrl-C, SIGTERM and the end of its terminal (SIGHUP) stop it without an error."""
+        sys.setswitchinterval(SWITCH_INTERVAL)
         logging.getLogger("asyncio").setLevel(logging.ERROR)  # otherwise it warns of every viewer that disconnects
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):  # uvicorn would raise them again after shutdown

@@ -15,6 +15,7 @@ from townlet.decide.storage.snapshots import SNAPSHOT_SCHEMA, Snapshot
 from townlet.errors import TownletError
 from townlet.runs.verify import IntegrityReport
 
+EVENTS: Final = "events of the log"  # item of a report
 MAX_VIOLATIONS: Final = 5  # violations that the report lists
 COMPARED_COUNTS: Final = ("decisions", "joined", "expired", "waited", "failed")  # compared between snapshots and log
 Infos = Mapping[int, Mapping[str, Any]]  # the info of intact snapshots or versions, by number; of snapshots with state
@@ -39,14 +40,14 @@ class EventChecker:
         """Whether a version was published, possibly before the base."""
         return version in self.published or (self.base is not None and version < self._first_published)
 
-    def check(self, event: events.Event) -> list[str]:
-        """Apply an event; returns the rules that it violates."""
+    def check(self, event: events.Event, record: int) -> list[str]:
+        """Apply the event of a record; returns the rules that it violates."""
         if self.state is None:
             if not isinstance(event, events.ServiceStarted):
-                return ["the log does not begin with a start of the service"]
+                raise TownletError("the log does not begin with a start of the service")
             self.state = initial_state(event)
         violations = self._check_references(event, self.state)
-        self.state.apply(event)
+        self.state.apply_stored(event, record)
         counts = self.state.join.counts
         if not counts.balanced:
             violations.append("the decisions do not add up")
@@ -54,15 +55,17 @@ class EventChecker:
 
     def _check_references(self, event: events.Event, state: ServiceState) -> list[str]:
         match event:
-            case events.DecisionMade(version=version, gate=gate, reply=reply):
+            case events.DecisionMade(version=version, reply=reply):
                 violations = []
                 if version and not self.may_be_published(version):
                     violations.append(f"version {version} was never published")
-                if gate not in state.gates:
-                    violations.append("its gate settings are not those of any start")
-                id = str(reply.get("decisionId"))
-                if state.ids.signed_number(id) != event.number:
-                    violations.append(f"its id {id[:40]} is not one of this log")
+                id = str(reply.get(state.domain.id_field))
+                if state.domain.single_observations:
+                    own = id == event.territory
+                else:
+                    own = state.ids.signed_number(id) == event.number
+                if not own:
+                    violations.append(f"its reply has the id {id[:40]}, which is not that of its decision")
                 return violations
             case events.OutcomeRecorded(number=number) if not state.join.is_pending(number):
                 return [f"an outcome of decision {number}, which was not pending"]
@@ -95,24 +98,24 @@ def check_events(
         for record, payload in records:
             if record <= after:
                 continue
-            if len(violations) >= MAX_VIOLATIONS:
-                break
             if record > 1 and checker.state is None and not violations:
-                report.add("events of the log", text="its beginning is missing, so they cannot be checked")
+                report.add(EVENTS, text="its beginning is missing, so they cannot be checked")
                 return checker
-            violations += [f"record {record}: {what}" for what in checker.check(events.decode(payload))]
+            found = [f"record {record}: {what}" for what in checker.check(events.decode(payload, record), record)]
+            violations += found[: MAX_VIOLATIONS - len(violations)]
             if record in snapshots:
                 checker.snapshots[record] = {name: getattr(checker.counts, name) for name in COMPARED_COUNTS}
     except ForeignLog as error:
-        report.note("events of the log", f"not checked: {error}")
+        report.note(EVENTS, f"not checked: {error}")
         return checker
-    except (TownletError, ValueError, KeyError, TypeError, AttributeError) as error:
-        violations.append(f"record {record}: {error}")
+    except TownletError as error:
+        violations.append(error.diagnostics[0].what)
+        checker.state = None  # incomplete, so nothing can be compared with it
     counts = checker.counts
     joined = f"{counts.decisions} decisions = {counts.joined} joined + {counts.expired} expired"
     text = f"{joined} + {counts.pending} pending + {counts.not_executed} not executed"
     since = f"; earlier records than {after + 1} are in a snapshot" if base else ""
-    report.add("events of the log", "; ".join(violations), text + since)
+    report.add(EVENTS, "; ".join(violations), text + since)
     return checker
 
 

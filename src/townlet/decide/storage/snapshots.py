@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from townlet.decide.decider import LazyBatch
 from townlet.decide.domain import Domain, ObservationBatch, ObservationRow
-from townlet.decide.events import SCHEMA, DecisionMade, ServingChanged, decode, encode
-from townlet.decide.settings import DecideSettings, settings_model
+from townlet.decide.events import SCHEMA, DecisionMade, ServingChanged, decode, encode, stored_values
+from townlet.decide.settings import DecideSettings, stored_settings
 from townlet.decide.state import Experience, ServiceState, Totals
 from townlet.decide.storage import StorageNotice
 from townlet.decide.storage.protocol import LearnerStorage
@@ -43,8 +43,7 @@ class Snapshot(NamedTuple):
 
     def settings(self, domain: Domain) -> DecideSettings:
         """The settings that were in force."""
-        text = bytes(np.asarray(self.state["service"]["settings"]))
-        return settings_model(domain).model_validate_json(text)
+        return stored_settings(domain, _decode_json(self.state["service"]["settings"]))
 
 
 class SnapshotContents(NamedTuple):
@@ -150,7 +149,11 @@ def restore(snapshot: Snapshot, service: ServiceState, trainer: Trainer) -> None
 
 def restore_service(snapshot: Snapshot, service: ServiceState) -> None:
     """Load a snapshot into a new service state."""
-    state = snapshot.state["service"]
+    with stored_values(f"the snapshot of record {snapshot.record}"):
+        _restore_service(snapshot, snapshot.state["service"], service)
+
+
+def _restore_service(snapshot: Snapshot, state: State, service: ServiceState) -> None:
     service.update_settings(snapshot.settings(service.domain))
     serving = _decode_json(state["serving"])
     service.serving = ServingChanged(*serving) if serving else None

@@ -14,7 +14,7 @@ from townlet.decide.storage import URL_SCHEMES
 from townlet.decide.storage.serving_log import ServingChange
 from townlet.decide.storage.snapshots import Snapshot
 from townlet.errors import TownletError
-from townlet.interfaces.state import State
+from townlet.interfaces.state import State, get_part
 from townlet.runs import disk
 from townlet.runs.verify import IntegrityReport
 
@@ -93,8 +93,9 @@ def last_state(stored: StoredService) -> ServiceState:
     """The state of a service after its last record."""
     newest = max(stored.snapshots(), key=lambda snapshot: snapshot.record, default=None)
     state = begin(stored, newest)
-    for event in stored.events(newest.record if newest else 0):
-        state.apply(event)
+    after = newest.record if newest else 0
+    for record, event in enumerate(stored.events(after), after + 1):
+        state.apply_stored(event, record)
     return state
 
 
@@ -102,7 +103,7 @@ def replay_stored(stored: StoredService) -> Iterator[ReplayedVersion]:
     """Train again from the stored events; yields each version as it is published."""
 
     def load(version: int) -> State:
-        loaded: State = stored.load_version(version)[0]["trainer"]
+        loaded: State = get_part(stored.load_version(version)[0], "trainer", "version")
         return loaded
 
     yield from replay(stored, load, stored.base())

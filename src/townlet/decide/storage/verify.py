@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from townlet.decide.storage import LOG, SNAPSHOTS, VERSIONS, segments, serving_log
-from townlet.decide.storage.consistency import EventChecker, check_events, check_snapshots, check_versions
+from townlet.decide.storage.consistency import EVENTS, EventChecker, check_events, check_snapshots, check_versions
 from townlet.decide.storage.control import ACCEPT_DATA_LOSS, CONTROL_FILE, ControlData, missing_records, read_slots
 from townlet.decide.storage.snapshots import Snapshot, is_usable
 from townlet.decide.storage.versions import weights_digest
@@ -170,11 +170,14 @@ def _add_usable(report: IntegrityReport, last: int, intact: bool) -> None:
         report.usable.append("A service can start from this folder.")
         return
     if not intact or "length of the log" in damaged:
-        report.usable.append(f"The log is intact up to record {last}. Restore a backup if there is one.")
+        report.usable.append(f"The log can be used up to record {last}. Restore a backup if there is one.")
         move = "continues from there and moves the rest to a separate folder."
         report.usable.append(f"`townlet decide serve {ACCEPT_DATA_LOSS}` {move}")
+    elif EVENTS in damaged:
+        report.usable.append("The bytes of the log are as they were written, but its events contradict each other.")
+        report.usable.append("Restore a backup if there is one.")
     else:
-        report.usable.append("The log is intact: all decisions and outcomes can be used.")
+        report.usable.append("All decisions and outcomes of the log can be used.")
     if SNAPSHOTS in damaged:
         report.usable.append("A damaged snapshot is not used: a start reads the log instead, which takes longer.")
     if VERSIONS in damaged:

@@ -32,7 +32,7 @@ export async function request(path, body) {
   if (answer.ok) return data;
   // Errors of the server may be plain text; a proxy may answer with an HTML page.
   const plain = answer.headers.get('Content-Type')?.startsWith('text/plain') ? text.trim().slice(0, 200) : '';
-  throw new ApiError(data.what ?? data.detail?.[0]?.msg ?? (plain || `the server answered with status ${answer.status}`), data.fix ?? '');
+  throw new ApiError(data.what ?? (plain || `the server answered with status ${answer.status}`), data.fix ?? '');
 }
 
 /** @typedef {import('./types.js').ServerMessage} ServerMessage */

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
+from townlet.config.models import first_error
 from townlet.decide.domain import WireMessage
 from townlet.decide.domains.custom.messages import (
     OBSERVATION_KEYS,
@@ -136,9 +137,7 @@ class Definition:
             message = {**json.loads(json.dumps(fields)), **{key: usual[key] for key in keys}}
             return read_fields(model.model_validate(message), keys)
         except ValidationError as error:
-            details = error.errors(include_url=False, include_context=False, include_input=False)[0]
-            path = ".".join(map(str, details["loc"]))
-            what = f"the {kind} {_shown(fields)} differs from the example: {path}: {details['msg']}"
+            what = f"the {kind} {_shown(fields)} differs from the example: {first_error(error.errors(), kind)}"
         except (TypeError, ValueError) as error:
             what = f"the {kind} {_shown(fields)} is not valid JSON: {error}"
         self._refuse(member, what, "give all fields of the example, and no others")

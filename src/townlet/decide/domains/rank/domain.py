@@ -58,6 +58,7 @@ class Rank(domain.Stateless):
     }  # fmt: skip
     reference = "always_the_first"
     single_observations = True
+    id_field = "eventId"
     reward_from_next = None
     failed_outcome = 0.0
     http = HTTP

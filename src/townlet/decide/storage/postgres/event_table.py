@@ -61,7 +61,7 @@ class EventTable:
         if not after and (base := self.base()):
             what = f"events up to record {base} have been removed, but no intact snapshot covers them"
             raise TownletError(what, "restore a backup of the database")
-        return (decode(body) for _, body in self.records(after))
+        return (decode(body, number) for number, body in self.records(after))
 
     def base(self) -> int:
         """Events up to this record have been removed; 0: none have been."""
@@ -91,7 +91,7 @@ class EventTable:
                 rows = connection.execute(READ_TAIL, self.position).fetchall()
             for transaction, id, body in rows:
                 self._count(Position(transaction, id))
-                yield decode(body.encode())
+                yield decode(body.encode(), self.record)
             if len(rows) < CHUNK:
                 return
 

@@ -141,7 +141,7 @@ class PostgresLearner:
         try:
             for event in self._table.tail():
                 with self.lock:
-                    self.state.apply(event)
+                    self.state.apply_stored(event, self.record)
             self._problem = None
         except StorageUnavailable as error:
             self._problem = error.diagnostics[0].what

@@ -11,7 +11,7 @@ from psycopg import Connection
 
 from townlet.decide import events
 from townlet.decide.domain import Domain
-from townlet.decide.settings import DecideSettings, settings_model
+from townlet.decide.settings import DecideSettings, stored_settings
 from townlet.decide.state import FIXED_SETTINGS
 from townlet.decide.storage.postgres.database import Database, migrate, without_password
 from townlet.decide.storage.postgres.event_table import continue_transactions
@@ -62,7 +62,7 @@ def _check_settings(stored: dict[str, object], domain: Domain, settings: DecideS
         what = f"{where} holds decisions for {stored['domain']}, not for {domain.name}"
         raise TownletError(what, f"serve {stored['domain']}, or name another database")
     domain.check_log(stored)
-    before = settings_model(domain).model_validate_json(json.dumps(stored))
+    before = stored_settings(domain, stored)
     for name in (*FIXED_SETTINGS, *domain.fixed_settings):
         current, fixed = attrgetter(name)(settings), attrgetter(name)(before)
         if current != fixed:

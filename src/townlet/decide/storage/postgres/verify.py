@@ -12,7 +12,7 @@ from typing import Any, Final
 from psycopg import Connection
 
 from townlet.decide.state import ServiceState
-from townlet.decide.storage.consistency import EventChecker, check_events, check_snapshots, check_versions
+from townlet.decide.storage.consistency import EVENTS, EventChecker, check_events, check_snapshots, check_versions
 from townlet.decide.storage.postgres.database import Database, durability_problem, without_password
 from townlet.decide.storage.postgres.event_table import EventTable, is_moved
 from townlet.decide.storage.postgres.rows import observation_format, territory_format
@@ -45,7 +45,7 @@ def verify(
     try:
         logged = check_events(report, records, snapshots.keys(), find_base())
     except TownletError as error:
-        report.add("events of the log", error.diagnostics[0].what)
+        report.add(EVENTS, error.diagnostics[0].what)
         logged = EventChecker()
     _check_order(report, connection)
     check_snapshots(report, snapshots, log_id, logged, "snapshot {}".format)
