@@ -8,9 +8,10 @@ from contextlib import contextmanager
 from hashlib import sha256
 from typing import Any, Final, NamedTuple, get_args
 
-from pydantic import ConfigDict, TypeAdapter
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic_core import from_json, to_json
 
+from townlet.config.models import first_error
 from townlet.config.scalar import shorten
 from townlet.errors import TownletError
 
@@ -145,8 +146,12 @@ def stored_values(place: str) -> Iterator[None]:
     except TownletError:
         raise
     except Exception as error:
-        what = f"{place} has values that cannot be used: {type(error).__name__}: {error}"
-        raise TownletError(shorten(what, 300), "restore a backup") from error
+        what = f"{type(error).__name__}: {error}"
+        if isinstance(error, ValidationError):
+            what = first_error(error.errors(), "it")
+        raise TownletError(
+            shorten(f"{place} has values that cannot be used: {what}", 300), "restore a backup"
+        ) from error
 
 
 def encode(event: Event) -> bytes:

@@ -52,13 +52,13 @@ def first_start(log_folder: Path) -> ServiceStarted | None:
 
 def initial_state(first: ServiceStarted) -> ServiceState:
     """The state of a service before the first event of its log."""
-    name = str(first.settings.get("domain"))
-    try:
-        domain = DOMAINS[name]
-    except TownletError as error:
-        fix = f"name its file, too: {name}.py --allow-code"
-        raise ForeignLog(f"the domain '{name}' made these decisions, but it is not known here", fix) from error
     with events.stored_values("record 1 of the log"):
+        name = first.settings["domain"]
+        try:
+            domain = DOMAINS[name]
+        except TownletError as error:
+            fix = f"name its file, too: {name}.py --allow-code"
+            raise ForeignLog(f"the domain '{name}' made these decisions, but it is not known here", fix) from error
         domain.check_log(first.settings)
         return ServiceState(domain, stored_settings(domain, first.settings))
 
@@ -75,10 +75,15 @@ def begin(source: EventSource, base: Snapshot | None) -> ServiceState:
     """The state of a service in this snapshot, or before its first event."""
     if base is not None:
         return state_of(base)
+    return initial_state(read_start(source))
+
+
+def read_start(source: EventSource) -> ServiceStarted:
+    """The first event of a service whose log is complete."""
     first = next(source.events(), None)
     if not isinstance(first, ServiceStarted):
         raise TownletError("the log does not begin with the start of a service", "restore a backup")
-    return initial_state(first)
+    return first
 
 
 class EventSource(Protocol):

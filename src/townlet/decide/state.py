@@ -185,7 +185,7 @@ class ServiceState:
 
     def configure(self, started: events.ServiceStarted) -> None:
         """Apply the settings of a start; refuses a folder of another domain."""
-        if (domain := started.settings.get("domain")) != self.domain.name:
+        if (domain := started.settings["domain"]) != self.domain.name:
             what = f"this folder holds decisions for {domain}, not for {self.domain.name}"
             raise TownletError(what, f"serve {domain}, or choose another folder with --folder")
         self.domain.check_log(started.settings)

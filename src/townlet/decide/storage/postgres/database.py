@@ -16,6 +16,7 @@ from townlet.errors import TownletError
 try:
     import psycopg
     from psycopg import Connection
+    from psycopg.pq import TransactionStatus
 except ImportError as error:  # pragma: no cover - tested in a process without the extra
     raise TownletError("storage in PostgreSQL needs psycopg", "pip install 'townlet[postgres]'") from error
 
@@ -58,7 +59,10 @@ class Database:
         with self._lock:
             try:
                 connection = self._open()
-                with connection.pipeline() if pipelined else nullcontext(), connection.transaction():
+                # Inside another transaction there is no savepoint: a suspended generator may end after that one.
+                begun = connection.info.transaction_status == TransactionStatus.INTRANS
+                transaction = nullcontext() if begun else connection.transaction()
+                with connection.pipeline() if pipelined else nullcontext(), transaction:
                     yield connection
             except FAILURES as error:
                 self.close()

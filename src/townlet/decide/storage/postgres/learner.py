@@ -11,7 +11,7 @@ from typing import Any, Final
 from townlet.decide import events
 from townlet.decide.domain import Domain, Observation
 from townlet.decide.join import EXPIRED
-from townlet.decide.recovery import recover
+from townlet.decide.recovery import read_start, recover
 from townlet.decide.settings import DecideSettings, settings_hash
 from townlet.decide.state import ServiceState
 from townlet.decide.storage import snapshots
@@ -66,9 +66,8 @@ class PostgresLearner:
             (log_id,) = connection.execute("SELECT id FROM service").fetchone() or ("",)
         self._log_id = str(log_id)
         if not self._table.base():
-            first = next(self._table.events())
-            assert isinstance(first, events.ServiceStarted)
-            self.state.configure(first)
+            with events.stored_values("record 1 of the log"):
+                self.state.configure(read_start(self._table))
         self.trainer = Trainer(domain, self.state)
         template = domain.policies[settings.policy].build(Streams(0).torch("empty"), settings.options)
         archive = VersionTable(self._database, epoch)
