@@ -60,7 +60,7 @@ def paths(value: Any, path: tuple[int | str, ...] = ()) -> list[tuple[int | str,
     if isinstance(value, dict):
         inside = list(value.items())
     elif isinstance(value, list):
-        inside = [*enumerate(value)][: 3 if path else None]
+        inside += [*enumerate(value)][: 3 if path else None]
     found: list[tuple[int | str, ...]] = []
     for key, part in inside:
         found += [(*path, key), *paths(part, (*path, key))]

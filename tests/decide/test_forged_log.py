@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import shutil
+import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,9 @@ from hypothesis import strategies as st
 from cli.program import Program, program
 from decide.both_storages import open_at, visit
 from decide.forged_log import REMOVED, forge, paths, stored_events
+from townlet.decide.events import TrainingStep, encode
+from townlet.decide.storage import LOG
+from townlet.decide.storage.log import WriteAheadLog
 from townlet.decide.storage.stored_service import is_url
 from townlet.errors import TownletError
 
@@ -110,6 +115,17 @@ def test_a_forged_row_is_named_by_every_command_that_reads_it(
     found = use(database, townlet, tmp_path / "copy")
     assert len(found) == 3
     assert not any("Traceback" in text for text in found)
+
+
+def test_training_steps_without_experience_do_not_delay_a_start(log: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(log, tmp_path / "service"))
+    with closing(WriteAheadLog(folder / LOG)) as forged:
+        for step in range(10_000):
+            forged.append(encode(TrainingStep(step)))
+    began = time.monotonic()
+    with pytest.raises(TownletError, match="it has a training step without enough experience"):
+        open_at(folder, WORDS)
+    assert time.monotonic() - began < 5
 
 
 @settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -224,8 +224,8 @@ class Replayer:
                 self._trainer.rewind(self._states[version] if version in self._states else self._load(version))
 
     def _repeat_step(self) -> None:
-        batch = self._trainer.sample()
-        if batch is None:
+        # A step was taken only if the experience allowed it, so repeating all of them takes time by the log's length.
+        if not self._trainer.allowed or (batch := self._trainer.sample()) is None:
             what = "the log is damaged: it has a training step without enough experience"
             raise TownletError(what, "restore a backup")
         try:
