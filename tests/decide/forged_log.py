@@ -49,3 +49,44 @@ def _rewrite_rows(url: str, before: list[str], after: list[str]) -> None:
         for id, body in connection.execute("SELECT id, body FROM event").fetchall():
             if (new := changed.get(json.dumps(json.loads(body)))) is not None:
                 connection.execute("UPDATE event SET body = %s WHERE id = %s", [new, id])
+
+
+REMOVED: Any = object()
+
+
+def paths(value: Any, path: tuple[int | str, ...] = ()) -> list[tuple[int | str, ...]]:
+    """The places of all values inside a record; of a list, the first three."""
+    inside: list[tuple[int | str, Any]] = []
+    if isinstance(value, dict):
+        inside = list(value.items())
+    elif isinstance(value, list):
+        inside += [*enumerate(value)][: 3 if path else None]
+    found: list[tuple[int | str, ...]] = []
+    for key, part in inside:
+        found += [(*path, key), *paths(part, (*path, key))]
+    return found
+
+
+def put(fields: Fields, path: tuple[int | str, ...], value: Any) -> None:
+    """Replace a value inside a record, or remove it."""
+    inner: Any = fields
+    for key in path[:-1]:
+        inner = inner[key]
+    if value is REMOVED:
+        del inner[path[-1]]
+    else:
+        inner[path[-1]] = value
+
+
+def forge(place: str | Path, kind: str, path: tuple[int | str, ...], value: Any, nth: int = 0) -> None:
+    """Replace a value in the n-th record of a kind."""
+    left = nth
+
+    def change(fields: Fields) -> None:
+        nonlocal left
+        if fields[0] == kind:
+            if left == 0:
+                put(fields, path, value)
+            left -= 1
+
+    rewrite(place, change)

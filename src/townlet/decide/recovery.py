@@ -52,13 +52,13 @@ def first_start(log_folder: Path) -> ServiceStarted | None:
 
 def initial_state(first: ServiceStarted) -> ServiceState:
     """The state of a service before the first event of its log."""
-    name = str(first.settings.get("domain"))
-    try:
-        domain = DOMAINS[name]
-    except TownletError as error:
-        fix = f"name its file, too: {name}.py --allow-code"
-        raise ForeignLog(f"the domain '{name}' made these decisions, but it is not known here", fix) from error
     with events.stored_values("record 1 of the log"):
+        name = first.settings["domain"]
+        try:
+            domain = DOMAINS[name]
+        except TownletError as error:
+            fix = f"name its file, too: {name}.py --allow-code"
+            raise ForeignLog(f"the domain '{name}' made these decisions, but it is not known here", fix) from error
         domain.check_log(first.settings)
         return ServiceState(domain, stored_settings(domain, first.settings))
 
@@ -75,11 +75,11 @@ def begin(source: EventSource, base: Snapshot | None) -> ServiceState:
     """The state of a service in this snapshot, or before its first event."""
     if base is not None:
         return state_of(base)
-    return initial_state(require_start(source))
+    return initial_state(read_start(source))
 
 
-def require_start(source: EventSource) -> ServiceStarted:
-    """The first event."""
+def read_start(source: EventSource) -> ServiceStarted:
+    """The first event of a service whose log is complete."""
     first = next(source.events(), None)
     if not isinstance(first, ServiceStarted):
         raise TownletError("the log does not begin with the start of a service", "restore a backup")
@@ -224,8 +224,8 @@ class Replayer:
                 self._trainer.rewind(self._states[version] if version in self._states else self._load(version))
 
     def _repeat_step(self) -> None:
-        batch = self._trainer.sample()
-        if batch is None:
+        # A step was taken only if the experience allowed it, so repeating all of them takes time by the log's length.
+        if not self._trainer.allowed or (batch := self._trainer.sample()) is None:
             what = "the log is damaged: it has a training step without enough experience"
             raise TownletError(what, "restore a backup")
         try:

@@ -8,10 +8,10 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, TypeVar
 
-from pydantic import ConfigDict, Field, ValidationError, create_model
+from pydantic import ConfigDict, Field, create_model
 
 from townlet.config.merge import apply_overrides
-from townlet.config.models import StrictModel, first_error
+from townlet.config.models import StrictModel
 from townlet.config.validate import validate_model, validate_partially
 from townlet.config.yaml import Node, parse, read
 from townlet.decide.domain import NO_OPTIONS, Domain
@@ -164,11 +164,7 @@ def settings_model(domain: Domain) -> type[DecideSettings]:
 
 def stored_settings(domain: Domain, stored: Mapping[str, Any]) -> DecideSettings:
     """Settings as a service has stored them."""
-    try:
-        return settings_model(domain).model_validate_json(json.dumps(stored))
-    except ValidationError as error:
-        what = f"stored settings of the service cannot be used: {first_error(error.errors(), 'settings')}"
-        raise TownletError(what, "restore a backup") from error
+    return settings_model(domain).model_validate_json(json.dumps(stored))
 
 
 def _change_defaults(model: type[ModelT], defaults: Mapping[str, Any]) -> type[ModelT]:

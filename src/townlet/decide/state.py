@@ -155,10 +155,14 @@ class ServiceState:
 
     def apply_stored(self, event: events.Event, record: int) -> None:
         """Apply an event as it was stored; an error names its record."""
-        with events.stored_values(f"record {record} of the log"):
+        try:
             if isinstance(event, events.DecisionMade):
                 self._check_stored(event)
             self.apply(event)
+        except TownletError:
+            raise
+        except Exception as error:  # not `stored_values`, which would take time for every record
+            raise events.unusable(f"record {record} of the log", error) from error
 
     def _check_stored(self, decision: events.DecisionMade) -> None:
         if not 0 < decision.number <= MAX_NUMBER:
@@ -202,7 +206,7 @@ class ServiceState:
 
     def configure(self, started: events.ServiceStarted) -> None:
         """Apply the settings of a start; refuses a folder of another domain."""
-        if (domain := started.settings.get("domain")) != self.domain.name:
+        if (domain := started.settings["domain"]) != self.domain.name:
             what = f"this folder holds decisions for {domain}, not for {self.domain.name}"
             raise TownletError(what, f"serve {domain}, or choose another folder with --folder")
         self.domain.check_log(started.settings)

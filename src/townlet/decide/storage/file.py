@@ -66,7 +66,8 @@ class FileStorage:
         folder, domain, settings, control = self.folder, self.domain, self.settings, self.log.control_at_start
         self.state = ServiceState(domain, settings)
         if first := first_start(folder / LOG):
-            self.state.configure(first)  # refuses incompatible settings before anything else is read
+            with events.stored_values("record 1 of the log"):
+                self.state.configure(first)  # refuses incompatible settings before anything else is read
         self.trainer = Trainer(domain, self.state)
         build, log_id = domain.policies[settings.policy].build, self.log.log_id.hex()
         template = build(Streams(0).torch("empty"), settings.options)  # its weights are replaced by those of a version

@@ -43,7 +43,8 @@ class Snapshot(NamedTuple):
 
     def settings(self, domain: Domain) -> DecideSettings:
         """The settings that were in force."""
-        return stored_settings(domain, _decode_json(self.state["service"]["settings"]))
+        with stored_values(f"the snapshot of record {self.record}"):
+            return stored_settings(domain, _decode_json(self.state["service"]["settings"]))
 
 
 class SnapshotContents(NamedTuple):

@@ -13,6 +13,7 @@ from typing import Any, Final
 import psycopg
 from psycopg import Connection
 from psycopg.conninfo import conninfo_to_dict
+from psycopg.pq import TransactionStatus
 
 from townlet.decide.clock import TOLERANCE, ServiceClock
 from townlet.decide.storage.availability import StorageUnavailable
@@ -72,7 +73,10 @@ class Database:
         with self._lock:
             try:
                 connection = self._open()
-                with connection.pipeline() if pipelined else nullcontext(), connection.transaction():
+                # Inside another transaction there is no savepoint: a suspended generator may end after that one.
+                begun = connection.info.transaction_status == TransactionStatus.INTRANS
+                transaction = nullcontext() if begun else connection.transaction()
+                with connection.pipeline() if pipelined else nullcontext(), transaction:
                     yield connection
             except psycopg.Error as error:
                 # In pipeline mode, an error may be raised after the commit was sent, which leaves a failed transaction.

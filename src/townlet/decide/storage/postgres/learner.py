@@ -14,7 +14,7 @@ from townlet.decide import events
 from townlet.decide.clock import PAUSE, ServiceClock, log_pause
 from townlet.decide.domain import Domain, Observation
 from townlet.decide.join import EXPIRED
-from townlet.decide.recovery import recover, require_start
+from townlet.decide.recovery import read_start, recover
 from townlet.decide.settings import DecideSettings, settings_hash
 from townlet.decide.state import ServiceState
 from townlet.decide.storage import snapshots
@@ -75,7 +75,8 @@ class PostgresLearner:
         # The clock's offset when pending decisions were last checked, as if the former learner had used this clock.
         self._checked = clock.offset - silent
         if not self._table.base():
-            self.state.configure(require_start(self._table))
+            with events.stored_values("record 1 of the log"):
+                self.state.configure(read_start(self._table))
         self.trainer = Trainer(domain, self.state)
         template = domain.policies[settings.policy].build(Streams(0).torch("empty"), settings.options)
         archive = VersionTable(self._database, epoch)

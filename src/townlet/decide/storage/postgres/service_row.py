@@ -62,7 +62,8 @@ def _check_settings(stored: dict[str, object], domain: Domain, settings: DecideS
         what = f"{where} holds decisions for {stored['domain']}, not for {domain.name}"
         raise TownletError(what, f"serve {stored['domain']}, or name another database")
     domain.check_log(stored)
-    before = stored_settings(domain, stored)
+    with events.stored_values("the table of the service"):
+        before = stored_settings(domain, stored)
     for name in (*FIXED_SETTINGS, *domain.fixed_settings):
         current, fixed = attrgetter(name)(settings), attrgetter(name)(before)
         if current != fixed:
