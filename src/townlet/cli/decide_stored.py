@@ -94,7 +94,6 @@ def replay(
     "townlet decide verify night --json",
     "townlet decide verify decisions my-game.py --allow-code",
     "townlet decide verify --storage postgresql://townlet@db/townlet",
-    "townlet decide verify --storage postgresql://townlet@db/townlet my-game.py --allow-code",
 )
 def verify(
     folder: Annotated[
@@ -145,7 +144,7 @@ def backup(
 @app.with_examples(
     "townlet decide copy decisions postgresql://townlet@db/townlet",
     "townlet decide copy postgresql://townlet@db/townlet decisions",
-    "townlet decide copy decisions postgresql://townlet@db/townlet my-game.py --allow-code",
+    "townlet decide copy levels levels-copy levels.py --allow-code",
 )
 def copy(
     source: Annotated[str, typer.Argument(metavar="FROM", help="Folder or database of a service that is stopped.")],
