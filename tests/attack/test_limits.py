@@ -277,8 +277,9 @@ def test_no_entry_takes_more_memory_than_its_budget_counts(name: str) -> None:
                     actions = [{"id": f"action {k}", "features": features} for k in range(50)]
                     message = {"type": "rank_request", "eventId": territory, "contextFeatures": [], "actions": actions}
                 reply = {"type": "spawn_decision", "decisionId": "d" * 40, "reason": "r" * 60, "version": number}
+                observed = domain.parse_observation(message).time
                 made = DecisionMade(
-                    number, territory, turn + 1.0, float(number), message, 5, 0.1, 0.2, send, "positive_reward", 0.7,
+                    number, territory, observed, float(number), message, 5, 0.1, 0.2, send, "positive_reward", 0.7,
                     gate, 3, reply, "c" * 40,
                 )  # fmt: skip
                 state.apply(DecisionMade(*json.loads(json.dumps(made))))

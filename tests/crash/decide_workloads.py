@@ -128,7 +128,7 @@ def _snapshots(folder: Path) -> list[Path]:
 
 def _known(service: FileService) -> dict[str, Any]:
     state = snapshots.serialize(snapshots.copy_state(service.storage.state))
-    del state["ids"]  # every start has a new key
+    del state["keys"]  # every start has a new key
     return {"state": state, "trainer": service.storage.trainer.copy()}
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from townlet.decide.decider import sample_actions
-from townlet.decide.events import OutcomeRecorded, decode, encode
+from townlet.decide.events import DecisionMade, OutcomeRecorded, decode, encode
 from townlet.errors import TownletError
 
 shares = arrays(np.float64, st.tuples(st.integers(1, 4), st.integers(2, 9)), elements=st.sampled_from((0.0, 0.1, 1.0)))
@@ -49,7 +49,9 @@ def test_non_finite_numbers_are_not_encoded(value: Any) -> None:
 
 @pytest.mark.parametrize("value", ["NaN", {"Infinity": 1.5e300}, [0.1, -0.0, 1e16, 10**30, None, True, "é \u2028"]])
 def test_encoded_values_are_decoded_unchanged(value: Any) -> None:
-    assert decode(encode(OutcomeRecorded(1, value, "report"))) == OutcomeRecorded(1, value, "report")
+    message = {"value": value}
+    made = DecisionMade(1, "a", 1.0, 2.0, message, 0, 0.5, 0.5, True, "ok", None, "gate", 1, message, "client")
+    assert decode(encode(made)) == made
 
 
 @pytest.mark.parametrize("text", ["NaN", "[Infinity]", "", "{", '"\\ud800"', "[" * 10_000, "{}x"])

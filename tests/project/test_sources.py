@@ -13,7 +13,7 @@ from townlet.agents.registry import BUILT_IN
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
-MAX_LINES = 400
+MAX_LINES = 500
 
 # Modules and functions that can execute code from data.
 UNSAFE_MODULES = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "joblib", "marshal", "shelve"}
@@ -109,7 +109,7 @@ def test_words_that_resemble_agent_names_are_allowed() -> None:
     assert not list(agent_names(text))
 
 
-def test_files_have_fewer_than_400_lines() -> None:
+def test_files_have_fewer_than_500_lines() -> None:
     lengths = {str(p.relative_to(ROOT)): len(p.read_text().splitlines()) for p in SOURCES}
     assert {name: n for name, n in lengths.items() if n >= MAX_LINES} == {}
 

@@ -94,8 +94,9 @@ def test_a_chunked_body_beyond_the_limit_is_answered_with_413() -> None:
     assert asyncio.run(post(MAX_BODY_BYTES + 1)).startswith(b"HTTP/1.1 413")
 
 
-def test_clients_cannot_flood_the_log(caplog: pytest.LogCaptureFixture) -> None:
+def test_clients_cannot_flood_the_log(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     """Invalid text, aborted bodies and requests that are not HTTP: a few short lines however often they are sent."""
+    monkeypatch.setattr(logging.getLogger("uvicorn.error"), "filters", [])  # of servers of other tests that still run
     times = 12
 
     async def invalid_text(server: Server) -> None:
@@ -120,7 +121,10 @@ def test_clients_cannot_flood_the_log(caplog: pytest.LogCaptureFixture) -> None:
     assert lines == [f"Invalid HTTP request received.{more}" for more in ("", " (10 times)")]
 
 
-def test_an_error_of_the_server_is_logged_with_its_place_but_not_each_time(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_error_of_the_server_is_logged_with_its_place_but_not_each_time(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging.getLogger("uvicorn.error"), "filters", [])  # of servers of other tests that still run
     broken = FastAPI()
 
     @broken.get("/{name}")

@@ -105,9 +105,11 @@ class Server:
         # uvloop accepts one connection per listening descriptor and iteration, so a flood would fill the backlog.
         accepts = min(ACCEPTS_PER_ITERATION, self.descriptors.backlog // 2)
         listening = [self._socket, *(self._socket.dup() for _ in range(accepts - 1))]
-        await self._server.serve(sockets=listening)
-        watch.cancel()
-        uvicorn_log.removeFilter(repeated)
+        try:
+            await self._server.serve(sockets=listening)
+        finally:
+            watch.cancel()
+            uvicorn_log.removeFilter(repeated)
         for connection in list(self._server.server_state.connections):  # not closed in time
             if (transport := getattr(connection, "transport", None)) is not None:
                 transport.abort()
