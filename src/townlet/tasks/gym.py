@@ -46,7 +46,9 @@ class GymTask:
     """One environment, by its id and the settings of a recipe; see `townlet.tasks.experiment.TrainingTask`."""
 
     def __init__(self, id: str, settings: GymSettings, goal: float | None = None) -> None:
-        self.name, self.settings, self._goal = id, settings, goal
+        self.name = id
+        self.settings = settings
+        self._goal = goal
         self.notes: list[str] = []
         self._training: GymVecEnv | None = None
 

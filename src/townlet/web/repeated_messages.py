@@ -15,7 +15,9 @@ class RepeatedMessages:
     """Counts messages by kind. It is also a filter for a logger (`addFilter`)."""
 
     def __init__(self, max_kinds: int = MAX_KINDS) -> None:
-        self._max_kinds, self._counts, self._lock = max_kinds, Counter[str](), threading.Lock()
+        self._max_kinds = max_kinds
+        self._counts = Counter[str]()
+        self._lock = threading.Lock()
 
     def count(self, kind: str) -> str | None:
         """Count a message; returns what to append to it, such as ' (10 times)', or None if it is not to be logged."""
