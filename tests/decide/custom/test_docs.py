@@ -70,7 +70,7 @@ def test_own_game_is_served_and_learned(tmp_path: Path, townlet: Program, monkey
         assert stats["service"]["domain"] == "levels"
     finally:
         server.end(signal.SIGTERM)
-    replay, verify = (line for line in WALK.splitlines() if re.match(r"townlet decide (replay|verify)", line))
+    replay, verify, _ = (line for line in WALK.splitlines() if re.match(r"townlet decide (replay|verify)", line))
     assert "versions are identical" in townlet(*words(replay), "--folder", "levels").out
     assert townlet(*words(verify)).code == 0
 
