@@ -176,6 +176,11 @@ def test_pipe_in_a_run_does_not_block_its_training(paused: Path, tmp_path: Path)
     os.mkfifo(run / "log.txt")
     with pytest.raises(TownletError, match=r"log\.txt is a pipe"):
         Run.open(run)
+    (run / "log.txt").unlink()
+    (run / "wandb").mkdir()
+    os.mkfifo(run / "wandb" / "latest-run")
+    with pytest.raises(TownletError, match="latest-run is a pipe"):
+        Run.open(run)
 
 
 def test_linked_runs_and_links_of_wandb_are_opened(paused: Path, tmp_path: Path) -> None:

@@ -107,6 +107,18 @@ def test_missing_login_is_reported_before_writing(tmp_path: Path) -> None:
     assert Run.list(tmp_path / "runs") == []
 
 
+def test_the_working_folder_does_not_choose_the_server_that_receives_the_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv(wandb.SERVER, raising=False)
+    (tmp_path / "wandb").mkdir()
+    (tmp_path / "wandb" / "settings").write_text("[default]\nbase_url = http://127.0.0.1:9\n")
+    recipe = load_experiment("Bandit-v0:ppo", ["metrics.wandb=true"]).recipe
+    with pytest.raises(TownletError, match="names the server to which your key"):
+        wandb.require_login(recipe)
+
+
 def test_settings_of_a_sweep_are_validated_like_overrides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "asked.yaml").write_text("wandb_version: 1\nagent.lrr: {desc: null, value: 0.1}\n")
     monkeypatch.setenv(wandb.SWEEP_FILE, str(tmp_path / "asked.yaml"))

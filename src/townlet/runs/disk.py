@@ -115,8 +115,9 @@ def refuse_links(folder: Path) -> None:
                         others.append(entry.path)
     for path in map(Path, others):
         name = path.relative_to(folder).as_posix()
-        if os.path.lexists(path) and not WANDB_LINKS.fullmatch(name):  # a running process may have just removed it
-            kind = "symbolic link" if path.is_symlink() else "pipe, socket or device"
+        linked = path.is_symlink()
+        if os.path.lexists(path) and not (linked and WANDB_LINKS.fullmatch(name)):  # it may have just been removed
+            kind = "symbolic link" if linked else "pipe, socket or device"
             fix = "remove it, or put the file or folder itself there; only the whole folder may be a link"
             raise TownletError(f"{name} is a {kind}, which could lead out of the folder", fix, folder)
 

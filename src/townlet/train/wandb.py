@@ -24,6 +24,8 @@ from townlet.train.sinks import tensorboard_tag
 PROJECT_PREFIX: Final = "townlet-"  # followed by the environment, unless WANDB_PROJECT is set
 HISTOGRAM_BINS: Final = 64
 SWEEP_FILE: Final = "WANDB_SWEEP_PARAM_PATH"  # variable with the path of the file that a sweep agent writes
+SERVER: Final = "WANDB_BASE_URL"  # variable with the address of a server
+LOCAL_SETTINGS: Final = (Path("wandb/settings"), Path(".wandb/settings"))  # in the working folder
 VERSION_KEY: Final = "wandb_version"  # the only key of that file that is not a setting
 
 
@@ -54,9 +56,20 @@ def require_login(recipe: Recipe) -> None:
     if recipe.metrics.wandb:
         import wandb
 
+        _refuse_local_server()
         with _wandb_errors():
             wandb.setup(_quiet_settings())
             wandb.login(verify=False)
+
+
+def _refuse_local_server() -> None:
+    """Refuse a server that a file in the working folder names: it would receive the user's key."""
+    if SERVER in os.environ:
+        return
+    for path in LOCAL_SETTINGS:
+        if path.is_file() and "base_url" in path.read_text(encoding="utf-8", errors="replace"):
+            what = f"{path} names the server to which your key of Weights & Biases would be sent"
+            raise TownletError(what, f"remove the file, or name the server yourself with {SERVER}")
 
 
 def sweep_overrides() -> list[str]:
