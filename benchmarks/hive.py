@@ -23,6 +23,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from townlet.decide.clock import ManualClock
 from townlet.decide.domain import Baseline
 from townlet.decide.domains import DOMAINS
 from townlet.decide.domains.hive.domain import FAILED_OUTCOME, reward_from_next
@@ -121,10 +122,10 @@ def _learning(trial: Trial) -> tuple[Played, dict[str, Any]]:
     def on_outcome(experience: Experience, outcome: float, how: str) -> None:
         decisions.append((experience.decision.game_time, experience.decision.action, outcome))
 
-    now = [0.0]
+    clock = ManualClock(0.0)
     overrides = [f"policy={trial.who}", f"seed={trial.seed}", *trial.overrides]
     with tempfile.TemporaryDirectory() as folder:
-        storage = FileStorage(Path(folder), DOMAIN, load_settings("hive", overrides, DOMAINS), lambda: now[0])
+        storage = FileStorage(Path(folder), DOMAIN, load_settings("hive", overrides, DOMAINS), clock)
         service, rounds, entropy = Service(storage), TrainingThread(storage), []
         storage.state.outcome_listeners.append(on_outcome)
         rounds.publish()
@@ -137,7 +138,7 @@ def _learning(trial: Trial) -> tuple[Played, dict[str, Any]]:
             for game, answer in zip(playing, answers, strict=True):
                 for report in [*game.apply(answer.reply), *game.advance()]:
                     service.report(report)
-            now[0] += OBSERVATION_TICKS
+            clock.now += OBSERVATION_TICKS
             stepped = [rounds.step() for _ in range(service.settings.learning.gradient_steps)]
             if any(stepped) and turn % PUBLISH_EVERY == 0:
                 rounds.publish()

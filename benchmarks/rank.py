@@ -19,6 +19,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from townlet.decide.clock import ManualClock
 from townlet.decide.domains import DOMAINS
 from townlet.decide.service import Service
 from townlet.decide.settings import load_settings
@@ -33,8 +34,8 @@ def play(folder: Path, features: Any, classes: Any, overrides: Sequence[str], ev
     """Rewards [N] of the service, and its verdicts and latency."""
     steps = f"learning.gradient_steps={max(1, every // EVENTS_PER_STEP)}"
     settings = load_settings("rank", ["learning.interval=0", steps, *overrides], DOMAINS)
-    now = [0.0]
-    storage = FileStorage(folder, DOMAINS["rank"], settings, lambda: now[0])
+    clock = ManualClock(0.0)
+    storage = FileStorage(folder, DOMAINS["rank"], settings, clock)
     service, training = Service(storage), TrainingThread(storage)
     training.publish()
     actions = [{"id": f"class {k}"} for k in range(int(classes.max()) + 1)]
@@ -47,7 +48,7 @@ def play(folder: Path, features: Any, classes: Any, overrides: Sequence[str], ev
         seconds[event] = time.process_time() - started
         rewards[event] = reply["rewardActionId"] == f"class {classes[event]}"
         service.report({"type": "reward", "eventId": str(event), "value": float(rewards[event])})
-        now[0] += 1.0
+        clock.now += 1.0
         if event % every == every - 1:
             training.train_round()
     service.close()

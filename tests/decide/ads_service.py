@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from townlet.decide.clock import ServiceClock
+from townlet.decide.clock import ManualClock as Clock
 from townlet.decide.domains import DOMAINS
 from townlet.decide.service import Service
 from townlet.decide.settings import load_settings
-from townlet.decide.storage import StorageNotice
 from townlet.decide.storage.file import FileStorage
 from townlet.decide.training_thread import TrainingThread
 
@@ -22,25 +21,6 @@ class FileService(Service):
 
 
 QUICK = ("learning.interval=0", "learning.lr=0.002", "memory.expire_after=20")
-
-
-class Clock(ServiceClock):
-    """Moves only by hand."""
-
-    def __init__(self, now: float = 1000.0) -> None:
-        self.now, self.offset = now, 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-    def advance_to(self, at: float) -> None:
-        pass
-
-    def synchronize(self, now: float) -> None:
-        pass
-
-    def notices(self) -> list[StorageNotice]:
-        return []
 
 
 def start_service(

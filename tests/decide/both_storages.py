@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from decide.ads_service import QUICK, Clock
+from decide.ads_service import QUICK
+from townlet.decide.clock import ManualClock
 from townlet.decide.domains import DOMAINS
 from townlet.decide.join import DecisionCounts
 from townlet.decide.recovery import ReplayedVersion
@@ -27,7 +28,7 @@ class Opened:
     service: Service
     learner: LearnerStorage
     training: TrainingThread
-    clock: Clock
+    clock: ManualClock
     close: Callable[[], None]
     where: str | Path  # the folder, or the URL of the database
 
@@ -53,15 +54,17 @@ class Opened:
 
 
 class Opener(Protocol):
-    def __call__(self, words: Sequence[str] = (), domain: str = "bandit-ads", clock: Clock | None = None) -> Opened: ...
+    def __call__(
+        self, words: Sequence[str] = (), domain: str = "bandit-ads", clock: ManualClock | None = None
+    ) -> Opened: ...
 
 
-def open_file(folder: Path, domain: Any, settings: Any, clock: Clock) -> Opened:
+def open_file(folder: Path, domain: Any, settings: Any, clock: ManualClock) -> Opened:
     storage = FileStorage(folder, domain, settings, clock)
     return Opened(Service(storage), storage, TrainingThread(storage), clock, storage.close, folder)
 
 
-def open_postgres(url: str, domain: Any, settings: Any, clock: Clock) -> Opened:
+def open_postgres(url: str, domain: Any, settings: Any, clock: ManualClock) -> Opened:
     from townlet.decide.storage.postgres.decisions import PostgresStorage
     from townlet.decide.storage.postgres.leadership import Election
     from townlet.decide.storage.postgres.learner import PostgresLearner
@@ -99,7 +102,7 @@ def visit(opened: Opened, visits: int, sites: int = 2) -> None:
 
 def open_at(where: str | Path, words: Sequence[str] = (), domain: str = "bandit-ads", clock: Any = None) -> Opened:
     """Open the service in this folder or database, and serve a first version."""
-    arguments = DOMAINS[domain], load_settings(domain, [*QUICK, *words], DOMAINS), clock or Clock()
+    arguments = DOMAINS[domain], load_settings(domain, [*QUICK, *words], DOMAINS), clock or ManualClock()
     one = open_postgres(str(where), *arguments) if is_url(where) else open_file(Path(where), *arguments)
     if one.service.versions.serving is None:
         one.training.publish()

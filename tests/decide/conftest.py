@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from decide.ads_service import Clock
 from decide.both_storages import Opened, Opener, open_at
 from decide.postgres_cluster import Cluster, find_binaries, running_cluster
+from townlet.decide.clock import ManualClock
 
 
 @pytest.fixture(scope="session")
@@ -49,7 +49,7 @@ def open_service(place: str | Path) -> Iterator[Opener]:
     """Opens a service; opening it again continues it, after `close`."""
     opened: list[Opened] = []
 
-    def open_again(words: Sequence[str] = (), domain: str = "bandit-ads", clock: Clock | None = None) -> Opened:
+    def open_again(words: Sequence[str] = (), domain: str = "bandit-ads", clock: ManualClock | None = None) -> Opened:
         opened.append(open_at(place, words, domain, clock))
         return opened[-1]
 

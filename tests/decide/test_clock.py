@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from decide.ads_service import QUICK, Clock, FileService, ask, click, request
+from decide.ads_service import QUICK, FileService, ask, click, request
 from decide.both_storages import Opener, open_at
-from townlet.decide.clock import ServiceClock
+from townlet.decide.clock import ManualClock, ServiceClock
 from townlet.decide.domains import DOMAINS
 from townlet.decide.service import Service
 from townlet.decide.settings import load_settings
@@ -99,7 +99,7 @@ def test_time_without_service_does_not_expire_decisions(open_service: Opener) ->
     one.close()
     if is_url(one.where):
         note_last_report(str(one.where), YEARS)
-    clock = Clock(one.clock.now + YEARS)
+    clock = ManualClock(one.clock.now + YEARS)
     again = open_service(clock=clock)
     again.maintain()
     assert again.counts().pending == 2

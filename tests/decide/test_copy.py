@@ -14,10 +14,11 @@ import pytest
 
 import warm
 from cli.program import Program, program
-from decide.ads_service import Clock, ask, click, request
+from decide.ads_service import ask, click, request
 from decide.both_storages import Opened, open_at, visit
 from decide.postgres_cluster import Cluster
 from decide.service_process import environment
+from townlet.decide.clock import ManualClock
 from townlet.decide.service import Service
 from townlet.decide.storage.segments import list_segments
 from townlet.decide.storage.stored_service import open_stored
@@ -77,7 +78,7 @@ def test_a_copied_service_continues(places: tuple[str, str], townlet: Program) -
     assert copied.code == 0, copied.err
     assert "3 versions, 1 snapshots" in copied.out
     check(townlet, to, versions=3)
-    again = open_at(to, clock=Clock(clock.now))
+    again = open_at(to, clock=ManualClock(clock.now))
     assert again.service.versions.serving is not None
     assert again.service.versions.serving.digest == serving.digest
     for name in ("decisions", "joined", "expired", "pending", "waited", "failed"):

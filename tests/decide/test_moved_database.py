@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from decide.ads_service import QUICK, Clock, ask, click, request
+from decide.ads_service import QUICK, ask, click, request
 from decide.both_storages import open_at, visit
 from decide.postgres_cluster import Cluster, find_binaries, running_cluster
 from decide.test_shared_database import check_replay
+from townlet.decide.clock import ManualClock
 from townlet.decide.domains import DOMAINS
 from townlet.decide.service import Service
 from townlet.decide.settings import load_settings
@@ -22,7 +23,7 @@ from townlet.decide.storage.stored_service import open_stored
 psycopg = pytest.importorskip("psycopg")
 
 
-def decider(url: str, clock: Clock) -> Service:
+def decider(url: str, clock: ManualClock) -> Service:
     from townlet.decide.storage.postgres.decisions import PostgresStorage
 
     return Service(PostgresStorage(url, DOMAINS["bandit-ads"], load_settings("bandit-ads", QUICK, DOMAINS), clock))
@@ -34,7 +35,7 @@ def number(id: str) -> int:
 
 def test_ids_of_decisions_that_a_restored_backup_lacks_are_not_used_again(cluster_folder: Path) -> None:
     """The same process continues, as after a failover to a standby that lags, and another one starts."""
-    clock = Clock()
+    clock = ManualClock()
     with running_cluster(cluster_folder / "original", "fsync = off") as original:
         backup = Cluster(cluster_folder / "backup")
         url = original.make_database("ads")
@@ -87,7 +88,7 @@ def test_a_database_that_was_moved_with_a_dump_continues(cluster: Cluster, clust
         dumped = subprocess.run([binaries / "pg_dump", source], check=True, capture_output=True).stdout
         subprocess.run([binaries / "psql", "-q", "-v", "ON_ERROR_STOP=1", url], input=dumped, check=True)
         assert check_replay(url) == 3
-        again = open_at(url, clock=Clock(clock.now))
+        again = open_at(url, clock=ManualClock(clock.now))
         assert again.counts() == counts
         for id in (pending["decisionId"], ask(again.service, request(1.0, "new"))[0]["decisionId"]):
             assert again.service.report(click(id)).reply == {"type": "outcome_ack", "decisionId": id}

@@ -17,8 +17,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from decide.ads_service import Clock, FileService, ask, click, request, run_visits, start_service
+from decide.ads_service import FileService, ask, click, request, run_visits, start_service
 from townlet.decide.batcher import Batcher
+from townlet.decide.clock import ManualClock
 from townlet.decide.metrics import as_prometheus
 from townlet.decide.stats import CURVES, MAX_POINTS, POINT_INTERVAL, RecentCurves, ServiceStats
 from townlet.decide.storage import VERSIONS
@@ -30,7 +31,7 @@ COLLAPSED = 3  # the action that a planted version always takes
 
 
 @contextmanager
-def watched(folder: Path, *words: str) -> Iterator[tuple[ServiceStats, FileService, TrainingThread, Clock]]:
+def watched(folder: Path, *words: str) -> Iterator[tuple[ServiceStats, FileService, TrainingThread, ManualClock]]:
     """A service with an idle trainer, and its statistics."""
     service, training, clock = start_service(folder, ["learning.interval=3600", *words])
     stats = ServiceStats(service, training)

@@ -48,6 +48,27 @@ class ServiceClock:
         return [StorageNotice("clock", what, fix, critical=False)]
 
 
+class ManualClock(ServiceClock):
+    """A clock for simulations, which moves only by hand."""
+
+    def __init__(self, now: float = 1000.0) -> None:
+        self.now = now
+        self.offset = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def advance_to(self, at: float) -> None:
+        """Without effect."""
+
+    def synchronize(self, now: float) -> None:
+        """Without effect."""
+
+    def notices(self) -> list[StorageNotice]:
+        """None."""
+        return []
+
+
 def log_pause(seconds: float) -> None:
     """Log that a pause, or a jump of a clock, does not count for pending decisions."""
     what = f"Nothing was stored for {seconds:.0f} s: the service was stopped, or a clock was changed."
